@@ -34,14 +34,16 @@ asan ubsan tsan: ## build and run the tests under a sanitizer (asan: with ubsan)
 night: ## what .ci/run has no time for: many more seeds, and all tests under tsan
 	scripts/night.sh $(BUILD) $(JOBS)
 
-lint: ## check format, layers, documents, the bench and clang-tidy; changes nothing
+lint: ## check format, layers, documents, language, the bench and clang-tidy; changes nothing
 	@scripts/configure.sh --lint $(BUILD)/lint -DCMAKE_DISABLE_PRECOMPILE_HEADERS=ON
 	scripts/check_layers.py
 	scripts/check_docs.sh
+	scripts/check_language.py
 	python3 bench/chart/draw.py --check
 	python3 bench/results/page.py --check
 	python3 scripts/json_reference.py --check
 	scripts/check_bench.sh
+	scripts/check_cache.sh $(BUILD)/lint
 	scripts/check_format.sh
 	scripts/check_tidy.py $(BUILD)/lint $(JOBS)
 

@@ -1,6 +1,7 @@
-// One call of the driver by two addresses: the one that dlsym gives, which is the preload library's
-// where there is one, and the driver's own. Batches by either take turns in one process, so that
-// both meet the same CPU, caches and neighbours. Without the library both are the same address.
+// One call of the driver by two addresses. One is that of dlsym, which is the preload library's
+// where there is one. The other is the driver's own. Batches by either take turns in one process,
+// so that both meet the same CPU, caches and neighbours. Without the library both are the same
+// address.
 //
 // Threading: one thread.
 #pragma once

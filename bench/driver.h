@@ -1,5 +1,5 @@
-// The driver API by dlopen, so that the bench programs link to nothing of CUDA's and meet the
-// preload library as PyTorch and JAX do: by dlsym.
+// The driver API by dlopen and dlsym. So the bench programs link to nothing of CUDA's, and meet the
+// preload library as PyTorch and JAX do.
 //
 // Threading: one thread.
 #pragma once

@@ -2,7 +2,7 @@
 // never fill the queue: a full queue would measure the GPU. Prints one JSON line.
 //
 // With KiB, so much memory is walked before each launch, as a framework's own work between two
-// launches does: then what the library touches comes from farther away than the nearest cache.
+// launches does. Then the library's memory comes from farther away than the nearest cache.
 //
 //   empty_kernel [pairs of batches] [launches in a batch] [KiB]
 #include <vector>

@@ -5,8 +5,8 @@
 //   slow_path [requests] [launches in a request] [microseconds of GPU work between]
 //
 // A request launches empty kernels, works on its CPU, and waits. Before it waits the driver itself
-// is asked until the GPU is done: so the wait is timed without the GPU's part, which depends on the
-// neighbour. What the library puts into the stream at a wait is waited for.
+// is asked until the GPU is done. So the wait is timed without the GPU's part, which depends on the
+// neighbour. The library's own work in the stream at a wait is waited for.
 //
 // Without work between, the service waits for its CPU alone. With it, unmeasured requests of one
 // kernel of that length come in between, and it is bound by the GPU.

@@ -2,13 +2,13 @@
 #
 #   switchyard_filter_calls(<in.def> <out.def>)
 #
-# A per-thread twin (_ptsz, _ptds) exists when the header wraps its base name so, or, for a version
-# that a newer one took the place of, when the header declares it by its own name.
+# A per-thread twin (_ptsz, _ptds) exists when the header wraps its base name so. Of a version that
+# a newer one replaced, it exists when the header declares it by its own name.
 include_guard()
 
 function(switchyard_filter_calls in out)
   file(READ "${CUDA_INCLUDE_DIR}/cuda.h" header)
-  # What is declared there for older headers.
+  # The declarations there for older headers.
   file(READ "${CMAKE_SOURCE_DIR}/include/switchyard/cuda_checkpoint.h" checkpoint)
   string(APPEND header "${checkpoint}")
   file(STRINGS "${in}" lines)

@@ -1,4 +1,4 @@
-# What is installed and packaged.
+# The targets that are installed and packaged.
 #
 #   switchyard_ships(TARGET)
 #

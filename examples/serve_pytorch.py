@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""A service in PyTorch that knows nothing of Switchyard: answers requests at random times by
+"""A service in PyTorch that knows nothing of Switchyard. It answers requests at random times by
 replaying a CUDA graph, and says its latency every two seconds.
 
     build/switchyard run --name serve --priority high -- python3 examples/serve_pytorch.py

@@ -50,7 +50,7 @@ bool complain(const char* option, const std::string& value, const char* forms) {
   return false;
 }
 
-// What the words themselves have wrong. Returns the exit code.
+// Says the fault of the words themselves. Returns the exit code.
 int refuse_words(const std::string& what) {
   std::fprintf(stderr, "switchyardd: %s; see `switchyardd --help`\n", what.c_str());
   return kUsage;

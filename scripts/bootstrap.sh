@@ -5,9 +5,9 @@
 #   scripts/bootstrap.sh --lint     what `make lint` and `make format` need, too
 #   scripts/bootstrap.sh --packages what `make deb`, `make wheel` and `make packages` need, too
 #
-# What is missing comes from the distribution's packages (Debian 12, Ubuntu 22.04 and 24.04), without
-# a question. The headers of CUDA come from a package that is new enough, else from NVIDIA's wheel by pip
-# into build/. The network is touched only where something is missing.
+# Missing packages come from the distribution (Debian 12, Ubuntu 22.04 and 24.04), without a
+# question. The headers of CUDA come from a package that is new enough, else from NVIDIA's wheel by
+# pip into build/. The network is touched only where something is missing.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

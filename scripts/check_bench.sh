@@ -1,6 +1,6 @@
 #!/bin/bash
-# The bench needs a GPU to measure, but none to be read: its programs compile, and every row says what
-# it measures and which options it has.
+# The bench needs a GPU to measure, but none to be checked. Its programs compile, and every row says
+# what it measures and which options it has.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

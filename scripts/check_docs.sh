@@ -1,6 +1,6 @@
 #!/bin/bash
-# The documents, checked: links, their anchors and named files lead somewhere, every page of docs/ is linked from
-# another, and lines are at most 100 columns wide.
+# The documents, checked. Links, their anchors and named files lead somewhere, every page of docs/
+# is linked from another, and lines are at most 100 columns wide.
 #
 # Tables and fenced blocks may be wider, for they hold output and figures as they are. The target of a
 # link does not count either. README.md is the first page that people see: none of its lines may be

@@ -3,10 +3,11 @@
 #
 #   scripts/check_shim_binary.sh LIBRARY [EXPORTS-MAP]
 #
-# It promises: to export only what the version script lists, unversioned (a named version stops
-# interposition); to run nothing when loaded; to cost little in each program and each of its threads;
-# to need nothing but libc, libdl and libpthread, of glibc 2.28 or older; to hold no C++ run time; to
-# have all resets for a forked child; and never to print, exit, abort or catch a signal.
+# It promises to export only the names of the version script, unversioned (a named version stops
+# interposition). It runs nothing when loaded, and costs little in each program and each of its
+# threads. It needs nothing but libc, libdl and libpthread, of glibc 2.28 or older. It holds no C++
+# run time and has all resets for a forked child. It never prints, exits, aborts or catches a
+# signal.
 set -euo pipefail
 
 library="$1"

@@ -8,10 +8,10 @@ warnings, the sanitizers and the formatter: over them it costs ten minutes and h
 faults.
 
 Most of a file's time goes into headers. So the files of a folder are checked as one unit, as they
-are compiled (cmake/Unity.cmake). In a unit, a file may lack an #include that one before it has:
-therefore each is compiled by itself as well, with nothing precompiled but others' libraries. So are
-the programs of the bench, which no test builds. And clang-tidy finds a `using` that nobody uses only
-in a file by itself; in a unit its name is looked for. With FILE, only these are checked, each by
+are compiled (cmake/Unity.cmake). In a unit, a file may lack an #include that one before it has. So
+each is compiled by itself as well, with nothing precompiled but others' libraries. So are the
+programs of the bench, which no test builds. And clang-tidy finds a `using` that nobody uses only in
+a file by itself; in a unit its name is looked for. With FILE, only these are checked, each by
 itself.
 
 A unit that passed is not looked at again until something that it includes, or .clang-tidy, changes.
@@ -50,7 +50,7 @@ class Unit:
 
 
 def units_of(build, wings):
-    """The units of the sources in `wings`. What tests compile of these once more is left out."""
+    """The units of the sources in `wings`. Those that tests compile once more are left out."""
     found = []
     for entry in json.loads((build / "compile_commands.json").read_text()):
         words = shlex.split(entry["command"])

@@ -34,9 +34,11 @@ if [ -f "$cache" ]; then
   rm -rf "$cache" "$folder/CMakeFiles"
 fi
 
-# With ccache, folders share what they compiled, wherever they lie.
+# With ccache, folders share what they compiled, wherever they lie. It must look at the text of each
+# header (depend mode). By preprocessed text a changed comment does not count, and it serves a
+# precompiled header that does not fit. The namespace forgets what was kept so.
 launcher=()
 if command -v ccache > /dev/null; then
-  launcher=("-DCMAKE_CXX_COMPILER_LAUNCHER=env;CCACHE_NOHASHDIR=1;CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime;CCACHE_BASEDIR=$PWD;ccache")
+  launcher=("-DCMAKE_CXX_COMPILER_LAUNCHER=env;CCACHE_DEPEND=1;CCACHE_NAMESPACE=text;CCACHE_NOHASHDIR=1;CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime;CCACHE_BASEDIR=$PWD;ccache")
 fi
 CC="$cc" CXX="$cxx" cmake -S . -B "$folder" -G Ninja "${launcher[@]}" "$@"

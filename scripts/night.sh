@@ -1,7 +1,8 @@
 #!/bin/bash
-# What .ci/run has no time for: laws with twenty times its seeds, which are three times as many under
-# asan as there; tsan over the tests of one thread, too; earlier versions beside this one; the bench's
-# programs; and the same bytes from another folder. It takes hours.
+# The checks that .ci/run has no time for. Laws have twenty times its seeds, which are three times
+# as many under asan as there. tsan runs over the tests of one thread, too. Earlier versions run
+# beside this one, the bench's programs are built, and the packages' bytes are made a second time in
+# another folder. It takes hours.
 #
 #   scripts/night.sh BUILD JOBS
 set -euo pipefail

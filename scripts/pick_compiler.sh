@@ -13,7 +13,7 @@ fit() {
 }
 
 if [ -n "${CXX:-}" ]; then
-  # What a person chose is used or refused, never replaced.
+  # A compiler that a person chose is used or refused, never replaced.
   if fit "$CXX"; then
     echo "$CXX"
     exit 0

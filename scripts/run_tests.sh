@@ -1,7 +1,7 @@
 #!/bin/bash
-# Runs the tests of a build folder. When at most five fail, each of them runs once more, alone: beside
-# others on a loaded machine, a test may fail by one unlucky moment. Those that pass then are listed
-# as UNSTABLE, and each is a defect to be mended. Those that fail again fail the run.
+# Runs the tests of a build folder. When at most five fail, each of them runs once more, alone.
+# Beside others on a loaded machine, a test may fail by one unlucky moment. Those that pass then are
+# listed as UNSTABLE, and each is a defect to be mended. Those that fail again fail the run.
 #
 #   scripts/run_tests.sh FOLDER TESTS_AT_A_TIME [CTEST ARGUMENTS]
 set -euo pipefail

@@ -5,14 +5,15 @@
 #   scripts/step.sh BUDGET COMMAND...
 #
 # CPU seconds hardly grow with what else runs on a machine. But they are longer on a slow machine,
-# and on one whose cores are shared with others: the budget grows with what a known text takes to
-# compile. SWITCHYARD_STEP_SLOWNESS=1 says that this machine is as fast as the one of the budgets.
+# and on one whose cores are shared with others. So the budget grows with the time that a known text
+# takes to compile. SWITCHYARD_STEP_SLOWNESS=1 says that this machine is as fast as the one of the
+# budgets.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 budget="$1"
 shift
 
-# What the children of this shell have used, in seconds. Not in a subshell, whose children are others.
+# The CPU time of this shell's children, in seconds. Not in a subshell, whose children are others.
 times_file="$(mktemp)"
 trap 'rm -f "$times_file"' EXIT
 cpu_seconds() {

@@ -18,8 +18,9 @@ namespace switchyard::shim {
 // Asks the driver. A failing question is no.
 bool is_captured(CUstream stream, bool per_thread);
 
-// Whether nothing of ours may go into the stream now: it is captured, or it is the legacy stream
-// while a stream that waits for it is (the driver refuses the question, and would refuse the work).
+// Whether nothing of ours may go into the stream now. Either it is captured, or it is the legacy
+// stream while a stream that waits for it is captured. The driver then refuses the question, and
+// would refuse the work.
 bool may_not_touch(CUstream stream, bool per_thread);
 
 inline bool untouchable(CUstream stream, bool per_thread) {

@@ -29,7 +29,7 @@ struct State {
   } primaries[abi::kMaxGpus];
 
   Note* end() { return notes + count; }
-  // What is behind the last: none.
+  // The place behind the last note: not found.
   Note* find(CUcontext context) {
     return std::find_if(notes, end(),
                         [context](const Note& note) { return note.context == context; });

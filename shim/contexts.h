@@ -2,8 +2,8 @@
 //
 // Concept. The primary context is retained only while it is active: to retain it else would make
 // one, and take memory. Each reference is given back, else the context outlives the application's
-// last one. The contexts that the process made are noted while they live. What an allocation was
-// made in may have ended unseen, as a green context does, and to touch it then is undefined.
+// last one. The contexts that the process made are noted while they live. An allocation's context
+// may have ended unseen, as a green context does. To touch it then is undefined.
 //
 // Threading: any thread, except MoverContext. The notes have one lock, a leaf; PrimaryHeld has one
 // for each GPU.
@@ -33,8 +33,8 @@ class PrimaryContext : NoCopy {
 };
 
 // While one lives, no rule makes or ends the GPU's primary context. Without it a thread could make
-// the next one, and allocate in it, between the end of the last one and our books about that end:
-// both are the same to us.
+// the next primary context, and allocate in it, before our books know of the last one's end. Both
+// contexts look the same to us.
 class PrimaryHeld : NoCopy {
  public:
   explicit PrimaryHeld(CUdevice device);
@@ -69,8 +69,8 @@ struct MadeContexts {
   bool all = true;  // there are no more
 };
 
-// What the mover copies by: to the driver, memory that moves belongs to no context, so any of the
-// GPU's will do. The primary context if it is active, else one that the process made.
+// The context that the mover copies by. To the driver, memory that moves belongs to no context, so
+// any of the GPU's will do. The primary context if it is active, else one that the process made.
 //
 // Threading: the mover's thread alone, while no context can end (swap/mover.h: Standstill).
 class MoverContext {

@@ -25,7 +25,7 @@ struct State {
 };
 constinit State g_state;
 
-// What this thread has found, for publish().
+// The driver as this thread found it, for publish().
 constinit thread_local const Driver* t_found = nullptr;
 
 void* find_library(bool load) {
@@ -71,8 +71,8 @@ void* driver_handle() { return find_library(false); }
 
 bool resolve(bool load) {
   if (resolved()) return true;
-  // dlopen runs constructors, which may call us again, and dlsym takes the loader's lock, whose
-  // holder may wait for us: never under a lock of ours. So each thread looks up for itself.
+  // No lock of ours is held here. dlopen runs constructors, which may call us again. dlsym takes
+  // the loader's lock, whose holder may wait for us. So each thread looks up for itself.
   if (find_library(load) == nullptr || real_dlsym() == nullptr) return false;
   Driver found;
   look_up(found);

@@ -58,7 +58,7 @@ inline int driver_version() {
   return ask != nullptr && ask(&version) == CUDA_SUCCESS ? version : 0;
 }
 
-// What is said when the driver has no such call: what the driver itself says of an unknown one.
+// The answer when the driver has no such call: the driver's own for an unknown one.
 inline constexpr CUresult kNoSuchCall = CUDA_ERROR_NOT_SUPPORTED;
 
 }  // namespace switchyard::shim

@@ -87,13 +87,13 @@ bool Outside::try_end() {
 namespace inside {
 
 // Counted before it looks, as in try_count_in().
-Look::Look(unsigned lane) {
+MoverLook::MoverLook(unsigned lane) {
   g_state.looks.fetch_add(1, std::memory_order_seq_cst);
   admitted_ = g_state.closed.load(std::memory_order_seq_cst) == 0 ||
               g_state.lane.load(std::memory_order_relaxed) == lane;
 }
 
-Look::~Look() { g_state.looks.fetch_sub(1, std::memory_order_release); }
+MoverLook::~MoverLook() { g_state.looks.fetch_sub(1, std::memory_order_release); }
 
 bool close(unsigned lane, std::uint64_t deadline_ns) {
   g_state.lane.store(lane, std::memory_order_relaxed);

@@ -1,10 +1,11 @@
-// Who is inside a call of the driver: nobody may be while the process's contexts are away.
+// Counts the threads inside a call of the driver: none may be there while the process's contexts
+// are away.
 //
 // Concept. While the driver has checkpointed the process (checkpoint/checkpoint.h), whoever calls
 // the driver sleeps inside it, unseen, until the process is restored. So a swappable process counts
 // its threads in at each intercepted call (doors/table.cpp), and every call of the driver's is
-// intercepted. Who comes while it is closed sleeps here instead, and the monitor sees that it wants
-// to work. That is how the first call brings the contexts back.
+// intercepted. A thread that comes while it is closed sleeps here instead, and the monitor sees
+// that it wants to work. That is how the first call brings the contexts back.
 //
 // A thread that sleeps in the library, inside a call, is Outside meanwhile.
 //
@@ -54,10 +55,10 @@ namespace inside {
 
 // One look of a mover, which calls the driver too. Not `admitted` while the contexts of another
 // GPU are away.
-class Look : NoCopy {
+class MoverLook : NoCopy {
  public:
-  explicit Look(unsigned lane);
-  ~Look();
+  explicit MoverLook(unsigned lane);
+  ~MoverLook();
   bool admitted() const { return admitted_; }
 
  private:

@@ -90,7 +90,7 @@ void open_sink() {
 }
 
 // All numbers belong to the program: it may close ours and open a file of its own there (-1 then).
-// Who asked for lines on stderr gets them wherever the program redirects it.
+// A user who asked for lines on stderr gets them wherever the program redirects it.
 int descriptor() {
   if (g_state.sink.has_file) return g_state.sink.file.get();
   const bool is_stderr = g_state.sink.asked_for ||

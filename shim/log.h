@@ -2,7 +2,7 @@
 //
 // Levels: off, error, warn, info, debug. Without a file, stderr. A line is one write, so lines of
 // several processes that share a file do not mix. Without SWITCHYARD_LOG, warnings and errors go to
-// stderr, each kind (place in the source) once per process: a refused allocation or a job that runs
+// stderr, each kind (place in the source) once per process. A refused allocation or a job that runs
 // unmanaged must not stay unknown. A process that never calls CUDA or NVML says nothing.
 //
 // All descriptors are the program's. Once it has closed the log's, or has opened another file as
@@ -15,8 +15,8 @@ namespace switchyard::shim {
 
 enum class Level : int { kOff = 0, kError, kWarn, kInfo, kDebug };
 
-// What SWITCHYARD_LOG says where a level is expected: then it is as if it were not set. Null: it is
-// right, or not set.
+// The text of SWITCHYARD_LOG that is no level: then it is as if it were not set. Null: it is right,
+// or not set.
 const char* mistyped_level();
 
 // The file of SWITCHYARD_LOG that cannot be opened, and the errno: then warnings go to

@@ -27,7 +27,7 @@ struct OpenFile {
   // kLikely: nothing differs, but other files look the same.
   enum class Match { kOther, kLikely, kSure };
 
-  // What is open there now. False: nothing.
+  // Asks what is open there now. False: nothing.
   bool look(int number);
   Match match(int number) const;
 
@@ -43,7 +43,8 @@ class OwnFd {
   int get() const;
 
   // Takes `fd` over. Where the former file is provably still ours, the new one replaces it under
-  // the same number: a thread that is about to write there without a lock writes into the new file.
+  // the same number. A thread that is about to write there without a lock then writes into the new
+  // file.
   void adopt(int fd);
 
   // Closes the file if it is provably ours, and forgets it.

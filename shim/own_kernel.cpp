@@ -52,7 +52,7 @@ bool PinnedResults::pin() {
 }
 
 void PinnedResults::close() {
-  // What the driver does not let go of stays mapped.
+  // Memory that the driver does not let go of stays mapped.
   const bool let_go = !pinned_ || driver().cuMemHostUnregister(host_) == CUDA_SUCCESS;
   if (host_ != nullptr && let_go) ::munmap(host_, bytes_);
   *this = {};

@@ -1,12 +1,12 @@
 // What a forked child forgets of its parent. Each file that has such state registers its own reset.
 //
 // Concept. SWITCHYARD_RESET puts a constant into a section of its own, and the linker makes one
-// array of them: there are no constructors here that could fill a list. So nobody includes a folder
-// only to reset it, and a test resets exactly what it was linked with.
+// array of them. No constructor here could fill a list. So nobody includes a folder only to reset
+// it, and a test resets exactly what it was linked with.
 //
-// A reset may not allocate, log, take a lock or call another module: a thread that does
-// not exist in the child may have held any lock, and any table may be half changed. So the order
-// inside a stage means nothing.
+// A reset may not allocate, log, take a lock or call another module. A thread that does not exist
+// in the child may have held any lock, and any table may be half changed. So the order inside a
+// stage means nothing.
 //
 // A module keeps what may change in one struct, `State`, and one object of it. Where a child
 // forgets all of it, SWITCHYARD_RENEW makes the object anew: a new field cannot be missed.

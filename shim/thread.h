@@ -13,8 +13,8 @@
 
 namespace switchyard::shim {
 
-// As large as a program's first thread's: the driver compiles a kernel of ours on one, and the C
-// library takes the program's static thread-local data out of each. What is never touched costs
+// As large as the stack of a program's first thread. The driver compiles a kernel of ours on one,
+// and the C library takes the program's static thread-local data out of each. Untouched pages cost
 // nothing.
 inline constexpr std::size_t kStack = 8u << 20;
 

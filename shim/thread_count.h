@@ -1,7 +1,8 @@
 // How many threads are inside of something, spread over cache lines.
 //
-// Threading: any thread. Who is to be seen by one that closes first and counts then, enters before
-// it looks whether it is closed: both sides are sequentially consistent.
+// Threading: any thread. A thread enters before it looks whether the admission is closed, and the
+// closer closes first and counts then. Both sides are sequentially consistent, so the closer sees
+// the thread.
 #pragma once
 
 #include <atomic>

@@ -3,7 +3,7 @@
 //     sleeper:  seen = word.seen();  looks at what there is to do;  word.sleep(seen, limit)
 //     other:    changes something;   word.wake()
 //
-// What changes after seen() is not missed: then sleep() returns at once. Zeroes are a valid word.
+// A change after seen() is not missed: then sleep() returns at once. Zeroes are a valid word.
 //
 // Threading: any thread. wake() is one system call.
 #pragma once

@@ -43,8 +43,8 @@ struct State {
 };
 constinit State g_state;
 
-// Who is inside a call comes out as the GPU gets on; the accepted work ends. Longer than this only
-// work that waits for a held thread, or for another GPU.
+// A thread inside a call comes out as the GPU gets on; the accepted work ends. Longer than this
+// only work that waits for a held thread, or for another GPU.
 constexpr std::uint64_t kShutNs = 5'000'000'000;
 constexpr std::uint64_t kDrainNs = 10'000'000'000;
 constexpr std::uint64_t kLookNs = 50'000;
@@ -192,7 +192,7 @@ bool block_new_work(unsigned lane) {
 
 namespace {
 
-// What a GPU has of accepted work. `lane` is whose memory is being drained.
+// Waits for a GPU's accepted work. `lane` is whose memory is being drained.
 CUresult wait_for_gpu(unsigned gpu, unsigned lane) {
   const MadeContexts made(gpu);
   if (!made.all) return CUDA_ERROR_NOT_SUPPORTED;

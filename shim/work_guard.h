@@ -1,9 +1,9 @@
 // Admission: who may put work on the GPU while memory may be taken from under it.
 //
-// Concept. A kernel that touches an address whose memory has been taken away loses the context, so
-// the gate, which lets a thread through that has just passed it, isn't enough here. Whoever puts
-// work that may touch memory does it inside a *WorkGuard*. To move memory the mover shuts the
-// admission, waits until nobody is inside, and then waits for the accepted work:
+// Concept. A kernel that touches an address whose memory has been taken away loses the context. The
+// gate isn't enough here, because a thread that has just passed it goes on. A thread puts work that
+// may touch memory inside a *WorkGuard*. To move memory the mover shuts the admission, waits until
+// nobody is inside, and then waits for the accepted work:
 //
 //     open ──► shut: nobody new ──► draining: the GPUs finish ──► quiesced ──► open
 //       ▲──────── not in time ──────────┴─ not in time (the service thread)
@@ -13,8 +13,8 @@
 // quiesced, so is every other that is not open: the first drain has waited for what the second
 // would wait for.
 //
-// Who arrives while one isn't open sleeps. A process whose memory isn't swappable never comes here:
-// one bit of its lanes' `attention` is not set (abi.h: kSwappable).
+// A thread that arrives while one isn't open sleeps. A process whose memory isn't swappable never
+// comes here: one bit of its lanes' `attention` is not set (abi.h: kSwappable).
 //
 // Guards nest: a callback that puts work inside another call is inside already. Around a wait for
 // the GPU there is no WorkGuard: the mover would wait for the waiter.
@@ -55,9 +55,9 @@ class WorkGuard : NoCopy {
 };
 
 // A question to the driver, or a wait for the GPU, that we make on our own account would end any
-// capture that is on in the process. So it is made while one of these lives that says yes: nobody
-// captures. A thread that begins a capture counts it (process().captures), and then waits for those
-// that have said yes before.
+// capture in the process. So it is made while one of these lives that says yes: nobody captures. A
+// thread that begins a capture counts it (process().captures), and then waits for those that have
+// said yes before.
 class Askable : NoCopy {
  public:
   Askable();
@@ -101,9 +101,9 @@ bool any_quiesced();
 // From whatever it is.
 void open(unsigned lane);
 
-// For the service thread, often: where accepted work was not done in time, opens all that are being
-// drained; the movers' own waits can't end by themselves. All, for the work may wait for a thread
-// that each of them holds. True: one is being drained, so look again soon.
+// For the service thread, often. Where accepted work was not done in time, it opens all admissions
+// that are being drained: the movers' own waits can't end by themselves. All, for the work may wait
+// for a thread that each of them holds. True: one is being drained, so look again soon.
 bool overrule(std::uint64_t now_ns);
 
 }  // namespace admission
@@ -120,7 +120,7 @@ bool overrule(std::uint64_t now_ns);
 bool block_new_work(unsigned lane);
 
 // The GPU's memory is quiesced: the accepted work has ended, of every context of all GPUs, for each
-// can touch the memory. Not ready: not in time. One drain at a time: a second waits for the first
+// can touch the memory. Not ready: not in time. One drain at a time. A second waits for the first
 // and has its result, else it would wait for the copies that follow the first. pre:
 // block_new_work(lane). Another context of the GPU may be current afterwards.
 CUresult drain(unsigned lane);

@@ -1,9 +1,10 @@
 // When may an inference begin whose model is away? A prototype of an early start.
 //
-// Concept. Three orders: after all has arrived, as the library does; early, over memory of the host
-// that is mapped at the model's own addresses, so that any kernel may touch anything, and put in
-// place of the device's once no kernel runs; and by chunk, each kernel behind the copy of its own
-// weights, which only who knows the model can do (PipeSwitch does): the best that there is.
+// Concept. Three orders. The first waits until all has arrived, as the library does. The early one
+// runs over memory of the host that is mapped at the model's own addresses. So any kernel may touch
+// anything, and the device's memory takes its place once no kernel runs. By chunk, each kernel runs
+// behind the copy of its own weights. That is the best there is, but only a program that knows the
+// model can do it, as PipeSwitch does.
 //
 //     all arrived   in ▓▓▓▓▓▓▓▓ │ run ░░░░
 //     early         map │ run, reading the host ░░░░░░░░░░ │ in ▓▓▓▓▓▓▓▓

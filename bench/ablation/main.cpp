@@ -1,7 +1,7 @@
-// What is behind the way in which memory is swapped: chunk size, pools, pipelining, early start,
-// warm processes and turns, each against what else there is, for models of some sizes. It makes the
-// calls of shim/swap/transfer/pipeline.h itself, because there the chunk's size is fixed when it is
-// built.
+// Experiments on the way in which memory is swapped. They try chunk size, pools, pipelining, early
+// start, warm processes and turns, each against the alternatives, for models of some sizes.
+// It makes the calls of shim/swap/transfer/pipeline.h itself, because there the chunk's size is
+// fixed when it is built.
 //
 //   swap_ablation [rounds] [starts] [MiB of a model]...
 //   swap_ablation --park [rounds] [MiB]

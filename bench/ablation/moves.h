@@ -1,9 +1,9 @@
 // A model's memory out to the host and back, in the library's way and in others.
 //
 // Concept. shim/swap/transfer/pipeline.h has its sizes and its order fixed when it is built, so its
-// calls are made here once more: a stream and four events for each move, on the way out a chunk
-// given up as soon as its copy has arrived, on the way in the next chunks mapped while the copies
-// of the first run. Its digests are left out, for they leave out copies.
+// calls are made here once more. A move has a stream and four events. On the way out a chunk is
+// given up as soon as its copy has arrived. On the way in the next chunks are mapped while the
+// copies of the first run. Its digests are left out, for they leave out copies.
 //
 // Threading: one thread.
 #pragma once

@@ -1,9 +1,9 @@
 // Two processes at once: the memory of the one leaves while that of the other comes.
 //
-// Concept. What jobs that take turns do to each other, without the library: both directions of the
-// link are at work, and the driver gives back and makes memory meanwhile. Ways differ in which of
-// that there is, so they tell what each costs; where neither is, the link alone is the bound. The
-// one that leaves is this program once more.
+// Concept. The effect that jobs which take turns have on each other, without the library. Both
+// directions of the link are at work, and the driver gives back and makes memory meanwhile. Ways
+// differ in which of that there is, so they tell what each costs; where neither is, the link alone
+// is the bound. The one that leaves is this program once more.
 //
 //     it     out ▓▓▓▓ give back ▓▓▓▓ give back
 //     we     make, in ▓▓▓▓ make, in ▓▓▓▓

@@ -1,8 +1,8 @@
 // A model's memory to another GPU and back, in the library's way and in others.
 //
 // Concept. The chunks leave as in moves.h, but their copies go to memory of GPU 1 that is mapped
-// for GPU 0: pieces of several chunks, each at addresses of its own. When memory is given up, and
-// by how many calls, differs from way to way.
+// for GPU 0. There they are pieces of several chunks, each at addresses of its own. When memory is
+// given up, and by how many calls, differs from way to way.
 //
 // Threading: one thread.
 #pragma once

@@ -1,8 +1,9 @@
 // A request that finds its process warm but swapped out, or that starts a process of its own.
 //
-// Concept. The new process is this program once more: it opens the driver, makes a context, loads
-// the kernels, copies the model in from a file in memory and computes; no framework, which would
-// take seconds more. Who held the GPU until then may have to end first: stop and start.
+// Concept. The new process is this program once more. It opens the driver, makes a context, loads
+// the kernels, copies the model in from a file in memory and computes. There is no framework, which
+// would take seconds more. The process that held the GPU until then may have to end first: stop and
+// start.
 //
 // Threading: one thread.
 #pragma once

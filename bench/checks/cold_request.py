@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""What cold caches cost a short request: MobileNetV2 at batch 1 by graph replay, alone on the GPU,
-in turns as it is, with 256 MiB written before each request, and with all weights read once more
-after that. Prints milliseconds.
+"""What cold caches cost a short request: MobileNetV2 at batch 1 by graph replay, alone on the GPU.
+Three sorts take turns: as it is, with 256 MiB written before each request, and with all weights
+read once more after that. Prints milliseconds.
 """
 
 import argparse

@@ -4,7 +4,7 @@
     counted_training.py MODE [--one-gpu] [--batch N] [--waits-every STEPS]
 
 MODE: plain, resnet, graph (the whole step is one CUDA graph) and compile (torch.compile) on one
-GPU; ddp and fsdp2 by two ranks, on a GPU each. With --one-gpu both are on the first one
+GPU. The modes ddp and fsdp2 have two ranks, on a GPU each. With --one-gpu both are on the first one
 (rank_setup.py).
 
 A line of input asks; the answer has the moments at which each step was launched (of rank 0). After

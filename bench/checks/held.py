@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """A job that is in every kind of call while its gate is closed: full queues, waits, copies, frees.
 
-Says {"ready"}; for the line "state" how far each thread is and how many kernels have run; for "end"
-it stops, waits for everything and says whether every kernel ran exactly once.
+Says {"ready"}. The answer to the line "state" is how far each thread is and how many kernels have
+run. At "end" it stops, waits for everything and says whether every kernel ran exactly once.
 """
 
 import ctypes

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""What the link to the host gives: so many bytes out, in, and both at once, each from and to pinned
-memory, on a stream of its own. Prints one line with bytes per second, the median of the rounds;
-both: what went out and in, over the time until the later was done.
+"""The speed of the link to the host: so many bytes out, in, and both at once. Each copy is from or
+to pinned memory, on a stream of its own. Prints one line with bytes per second, the median of the
+rounds. For both: the bytes out and in, over the time until the later was done.
 
     link.py MIB ROUNDS
 """

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """A training with a ballast of device memory, in the framework's deterministic mode.
 
-It ends after so many steps, or at a line of input, and then prints one line: its steps, a digest of
-all losses and of the ballast, and each time of more than 100 ms without the end of a step.
+It ends after so many steps, or at a line of input, and then prints one line. That has its steps, a
+digest of all losses and of the ballast, and each gap of more than 100 ms between two steps.
 """
 
 import argparse

@@ -6,13 +6,13 @@
 MODE is a model, and its batch for each rank: gpt8 and resnet32 by DistributedDataParallel, fsdp4 a
 GPT of L layers of W by FSDP2.
 
-It starts its two ranks itself. A line {"steps": N} has all ranks make N steps; the answer has the
+It starts its two ranks itself. A line {"steps": N} has all ranks make N steps. The answer has the
 rate, and the rate by the median step, which a host that takes its CPUs away does not change. It has
 the median step of those with an even number and of the others as well, in milliseconds. --own: each
-rank also computes the squared norms of its buckets, before and after they are summed, by a
-communication hook, or by a wrapper of the reduce-scatter; the answer has them, of each step: the
-mean of a rank's own |gradient|² over the ranks, and |mean gradient|², for DDP both of gradients
-that are divided by the number of ranks, as it sends them.
+rank also computes the squared norms of its buckets, before and after they are summed. A
+communication hook or a wrapper of the reduce-scatter does so. The answer has two figures of each step. One
+is the mean of a rank's own |gradient|² over the ranks, the other |mean gradient|². For DDP both are
+of gradients that are divided by the number of ranks, as it sends them.
 
 --one-gpu: both ranks are on one GPU (rank_setup.py).
 """

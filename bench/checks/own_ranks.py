@@ -1,7 +1,7 @@
 """Ranks that rank 0 starts itself, each in a process, in its own job.
 
-The others have its command line, with --rank and --port. What rank 0 writes into their standard
-input is their orders, and they end with it.
+The others have its command line, with --rank and --port. Rank 0 writes their orders into their
+standard input, and they end with it.
 """
 
 import argparse

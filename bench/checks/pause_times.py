@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """How soon a pause stops the GPU and a resume starts it, seen by a job that pauses itself.
 
-A thread keeps launching; each kernel of about 100 us is followed by one that writes its number into
+A thread keeps launching. Behind each kernel of about 100 us another one writes its number into
 pinned memory, which the main thread watches. The watcher asks the monitor by its socket, as the
 command line does, so that no program's start is timed. Prints one JSON line.
 

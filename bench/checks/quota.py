@@ -6,8 +6,8 @@ KIND is cudaMalloc, cudaMallocAsync, vmm, torch, torch-expandable, jax, jax-pool
 plain allocation names: contexts, local, heap or managed-pool. `outlived SOCKET` has memory of
 another process, `maker SOCKET`, which exports it there and ends.
 
-It speaks lines of JSON: {"ready": ...} before anything is taken, then, for each line on stdin,
-"fill" answers when memory was refused and anything else ends it. bench/run.py quota reads NVML and
+It speaks lines of JSON. It says {"ready": ...} before anything is taken. For the line "fill" it
+answers when memory was refused, and any other line ends it. bench/run.py quota reads NVML and
 `switchyard ps` meanwhile.
 """
 

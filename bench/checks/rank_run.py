@@ -1,9 +1,9 @@
-"""What torchrun's ranks of a training or of a generation have in common: how they meet in the
-framework's deterministic mode, count their steps, and say what came of it.
+"""The common part of torchrun's ranks of a training or of a generation. They meet in the
+framework's deterministic mode, count their steps, and report their results.
 
-Rank 0 prints one line when all ranks work, and one with the rate, moments at which a step ended,
-each a second or more after the one before, and the values of each rank. The output fits into a pipe
-that nobody reads.
+Rank 0 prints one line when all ranks work, and a last one. That has the rate, moments at which a
+step ended, each a second or more after the one before, and the values of each rank. The output fits
+into a pipe that nobody reads.
 """
 
 import hashlib
@@ -48,7 +48,7 @@ def join(options):
 
 
 def ballast_of(options):
-    """Random numbers of this rank. What is drawn next is of this rank, too."""
+    """Random numbers of this rank. The next draws are of this rank, too."""
     torch.manual_seed(100 + dist.get_rank())
     return torch.randn(options.gib << 28, device="cuda")
 

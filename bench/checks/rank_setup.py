@@ -1,7 +1,7 @@
 """What the ranks of a training need before they meet, with nothing but the standard library.
 
 NCCL refuses two ranks of one host on one GPU. A rank that shares its GPU tells NCCL a host of its
-own, so NCCL takes the ranks for those of several hosts and connects them by sockets.
+own. So NCCL takes the ranks for those of several hosts and connects them by sockets.
 """
 
 import os

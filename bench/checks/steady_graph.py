@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """A PyTorch process of 8 GiB that replays a CUDA graph without end, and knows what its memory holds.
 
-A line of input asks; the answer has the moments at which a step ended 50 ms or more after the last
-one, and whether all values are as they were.
+A line of input asks. The answer has the moments at which a step ended 50 ms or more after the last
+one. It also says whether all values are as they were.
 """
 
 import json

@@ -1,5 +1,5 @@
-"""PyTorch tensors shared between two processes by torch.multiprocessing, both ways: the parent's
-are written by the child, and the child's own one is read by the parent.
+"""PyTorch tensors shared between two processes by torch.multiprocessing, both ways. The child
+writes the parent's, and the parent reads the child's own one.
 
 Legacy IPC underneath: of memory that can leave, the library gives handles of its own.
 """

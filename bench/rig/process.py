@@ -1,7 +1,7 @@
 """Processes of a bench: workloads that stay warm and obey line commands, and one-shot checks.
 
 Every wait has a limit. A workload that dies or stays silent raises WorkloadFailed with the end of
-its log, and the Rig that owns it ends everything that it started.
+its log. The Rig that owns it ends everything that it started.
 
 Threading: one thread; commands to several workloads are sent first and answered afterwards.
 """

@@ -35,8 +35,8 @@ def percentile(values, fraction):
 
 
 def tail(values, fraction=0.99, width=0.005):
-    """A percentile as the mean of the values around it: half the spread of the single value, which
-    rests on a few requests, and no systematic error that such a spread would show."""
+    """A percentile as the mean of the values around it. It has half the spread of the single value,
+    which rests on a few requests, and no systematic error that such a spread would show."""
     ordered = sorted(values)
     first = int((fraction - width) * len(ordered))
     part = ordered[first:max(first + 1, int((fraction + width) * len(ordered)))]

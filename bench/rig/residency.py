@@ -1,5 +1,5 @@
-"""Device memory as seen from outside of any job, where that of a job is, the room that is left for
-jobs, and the pinned memory that swapping needs.
+"""Device memory as seen from outside of any job: where a job's memory is, and the room that is left
+for jobs. Also the pinned memory that swapping needs.
 
 Threading: any thread; NVML is opened once.
 """
@@ -39,7 +39,7 @@ def used_bytes(gpu=0):
 
 class FreedWatch:
     """Notes the moment when NVML first shows `size` bytes less in use than at the start, but for a
-    hundredth: the driver takes a little for itself at the first move."""
+    hundredth. The driver takes a little for itself at the first move."""
 
     def __init__(self, size):
         self.limit = used_bytes() - size * 99 // 100
@@ -62,7 +62,7 @@ class FreedWatch:
 
 
 def pooled_bytes(rig, name):
-    """What the job has pinned of the host so far."""
+    """The host memory that the job has pinned so far."""
     return sum(gpu.get("host_pool_bytes") or 0 for gpu in rig.job(name)["gpus"])
 
 
@@ -101,9 +101,9 @@ def wait_until_out(rig, name, timeout=30):
 
 
 def reserve_all_but(rig, left):
-    """Leaves `left` bytes beside what the jobs have on the first GPU now: a job without a process,
-    which lives as long as this one, reserves the rest. So jobs stop fitting together while they
-    run; the monitor's own --capacity is fixed from its start."""
+    """Leaves `left` bytes beside the jobs' present memory on the first GPU. A job without a
+    process, which lives as long as this one, reserves the rest. So jobs stop fitting together while
+    they run; the monitor's own --capacity is fixed from its start."""
     monitor = rig.connect()
     gpu = monitor.ask(op="status")["gpus"][0]
     there = sum(at["memory_resident_bytes"] for job in monitor.ask(op="ps")["jobs"]

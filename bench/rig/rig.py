@@ -1,8 +1,8 @@
 """The rig of one bench: a private monitor, the CLI, MPS when asked for, and all processes.
 
-Concept. `with Rig(options, "row") as rig` starts `switchyardd --persist` on a socket of its own,
-so a bench never meddles with a monitor that is in use; leaving it ends whatever was started, also
-after an error. Jobs run in one of three ways:
+Concept. `with Rig(options, "row") as rig` starts `switchyardd --persist` on a socket of its own, so
+a bench never meddles with a monitor that is in use. Leaving it ends all that it started, also after
+an error. Jobs run in one of three ways:
 
     under="switchyard"   build/switchyard run ...: the preload library and the monitor
     under="plain"        nothing of Switchyard: the driver's true default

@@ -1,11 +1,12 @@
 """The turns of jobs that oversubscribe: when each began and ended, and how much moved.
 
-Concept. The monitor's log has the moment when a job is told to give room, when that has left and
-when the other may have all of its own back, but neither when the first byte left nor when the last
-one arrived. So `ps` is asked all the time, too. On the way out what is away grows as each chunk has
-left. On the way in it falls as soon as a copy is queued, so that tells nothing: there the end is
+Concept. The monitor's log has three moments. A job is told to give room, its memory has left, and
+the other may have all of its own back. It does not say when the first byte left or the last one
+arrived. So `ps` is asked all the time, too. On the way out what is away grows as each chunk has
+left. On the way in it falls as soon as a copy is queued, so that tells nothing. There the end is
 when the job is "resident". Neither says how much was copied: chunks that had not changed, or were
-all zero, count as moved. Who asks makes the monitor look, and ask NVML every 50 ms instead of 200.
+all zero, count as moved. Each question makes the monitor look, and ask NVML every 50 ms instead of
+200.
 
 Threading: one thread of its own asks; what it has seen is read after end().
 """
@@ -57,9 +58,9 @@ class Watch:
 
 
 def turns_in(samples):
-    """Each time that one left while another, which was out, came back: bytes out and in from the
-    last sample that shows nothing leaving to the first that shows the other resident. So each takes
-    too long by up to two samples, and never too short."""
+    """Each time that one left while another, which was out, came back. It has the bytes out and in
+    from the last sample that shows nothing leaving to the first that shows the other resident. So
+    each takes too long by up to two samples, and never too short."""
     found, turn, last, before, changed_at = [], None, {}, 0.0, 0.0
     for asked, moment, jobs in samples:
         both = {name: (last[name], now) for name, now in jobs.items() if name in last}
@@ -86,8 +87,8 @@ def turns_in(samples):
 
 
 def seconds_to_leave(rig):
-    """By the monitor's log: from the order to leave until all that was to leave had left, each
-    time; the accepted work has to end first."""
+    """By the monitor's log: the time from each order to leave until all of it had left. The
+    accepted work has to end first."""
     told, took = {}, []
     for line in (rig.scratch / "monitor.log").read_text(errors="replace").splitlines():
         match = LINE.match(line)

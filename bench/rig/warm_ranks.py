@@ -26,7 +26,7 @@ def end(jobs):
 
 
 def measure(jobs, rounds, steps, rates):
-    """To `rates`, which are kept also where the row's limit comes first: of each variant, steps per
+    """To `rates`, which are kept also where the row's limit comes first. Each variant has steps per
     second by the median step, of each round each of its processes. The host takes CPUs away at
     times, which makes single steps longer."""
     rates.update({name: [] for name, _ in jobs})

@@ -1,10 +1,11 @@
 """PipeSwitch's Figures 7, 8 and 9 as ablations of swapping, on models of the sizes of its own.
 
-Chunk size, pools of pinned memory, copies that overlap with mapping, an early start over mapped
-memory of the host, a warm process against one that starts, and one that leaves while another comes. bench/ablation makes the library's
-own calls, and those of the other ways, which take turns; nothing of Switchyard runs beside it. The
-default is the best where nothing else is faster by more than a twentieth, out and in together. The
-early start is a prototype and says whether it is worth to be built.
+Chunk size, pools of pinned memory, copies that overlap with mapping, and an early start over mapped
+memory of the host. Also a warm process against one that starts, and one that leaves while another
+comes. bench/ablation makes the library's own calls, and those of the other ways, which take turns;
+nothing of Switchyard runs beside it. The default is the best where nothing else is faster by more
+than a twentieth, out and in together. The early start is a prototype and says whether it is worth
+to be built.
 """
 
 import json
@@ -101,7 +102,7 @@ def note_starts(report, mib, cells):
 
 
 def note_pairs(report, cells):
-    """What two processes have of the link's both ways while the one leaves and the other comes."""
+    """Two processes' use of both ways of the link while one leaves and the other comes."""
     took = {cell["way"]: median([max(both) for both in zip(cell["out_ms"], cell["in_ms"])])
             for cell in cells}
     for cell in cells:

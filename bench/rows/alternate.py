@@ -1,10 +1,10 @@
 """PipeSwitch's Figure 6: two services take turns on the GPU every 0.1, 1 and 10 s.
 
-ResNet-152 and BERT-base at batch 8, one at a time at full load. First both are resident. Then all
-but the room of the larger is reserved by a third job, so that with `--oversubscribe` each has to
-make room for the other. The figure is the time that the work would have taken ready, one service
-after the other without a change, over the time that it took; what is told to the processes at each
-change is in it.
+ResNet-152 and BERT-base at batch 8, one at a time at full load. First both are resident. Then a
+third job reserves all but the room of the larger. So with `--oversubscribe` each has to make room
+for the other. The figure is the time of the work ready, one service after the other without a
+change, over the time that it took. The latter includes the messages to the processes at each
+change.
 """
 
 import time
@@ -60,7 +60,7 @@ def half(rig, jobs, rates, cells):
 
 
 def crowd(rig, jobs):
-    """Takes away the room for both. What has to move from now on, in bytes."""
+    """Takes away the room for both. Returns the bytes that have to move from now on."""
     for job in jobs:  # the first move loads what moving needs, which would make for a long stay
         for _ in range(2):
             rig.connect().ask(op="swap-out", target=job.name)

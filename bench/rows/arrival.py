@@ -1,10 +1,10 @@
 """PipeSwitch's Figure 5: a request arrives at a warm service beside a training.
 
 ResNet-152, Inception-v3 and BERT-base at batch 8, by graph replay. Each is timed ready on the idle
-GPU; then, as a high job beside a low GPT training, resident; and swapped out: with `--idle-release`
-its memory has left by itself, so the request finds it out and brings it back. (Who is moved out by
-`swap-out` stays out until a person moves it in.) The GPU has room for all: the training gives
-nothing. A model that isn't installed is left out.
+GPU. Then it is timed as a high job beside a low GPT training, resident and swapped out. With
+`--idle-release` its memory has left by itself, so the request finds it out and brings it back. (A
+job that `swap-out` moved out stays out until a person moves it in.) The GPU has room for all: the
+training gives nothing. A model that isn't installed is left out.
 """
 
 from rig.process import WorkloadFailed
@@ -36,8 +36,8 @@ def start_service(rig, model, mode, **knobs):
 
 
 def services(rig, report, models, **knobs):
-    """{model: service}, warm, all started at once. What can't be captured as a graph launches its
-    kernels one by one; what does not run at all is left out."""
+    """{model: service}, warm, all started at once. A model that can't be captured as a graph
+    launches its kernels one by one. One that does not run at all is left out."""
     started = {model: start_service(rig, model, "graph", **knobs) for model in models}
     ready = {}
     for model, service in started.items():

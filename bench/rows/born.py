@@ -1,10 +1,10 @@
 """Gangs that are ordered out at a bad moment: while they are born, or while their monitor dies.
 
 Ranks without a framework (rank_steps), one on each GPU. Half of the gangs are ordered out at a
-random moment of their start: swap-out, a released pause with a time-out, or one that is resumed
-meanwhile. One gang more is released, and its monitor is killed meanwhile; the next one resumes it.
-No pause may outlast its end by more than a second and the copy of 256 MiB, and no swap-out may
-stand until it is given up after a minute. Needs two GPUs.
+random moment of their start. The order is a swap-out, a released pause with a time-out, or a pause
+that is resumed meanwhile. One gang more is released, and its monitor is killed meanwhile; the next
+one resumes it. No pause may outlast its end by more than a second and the copy of 256 MiB. No
+swap-out may stand until it is given up after a minute. Needs two GPUs.
 """
 
 import importlib.util
@@ -126,7 +126,7 @@ def born(rig, number, span, chance):
     listed = time.monotonic()
     time.sleep(chance.uniform(0, span))
     over, took, begun = order_out(gang, kind, order, chance)
-    # What is left of its birth is no part of what the pause outlasts its end by.
+    # The rest of its birth does not count as a delay after the pause.
     late = gang.goes_on(max(over, listed + span + over - begun))
     gang.end()
     return {"kind": kind, "took": took, "late": late}

@@ -2,7 +2,7 @@
 
 Two jobs of short kernels stamp every few kernels; while they run, weight and priority are changed.
 A change is in force when the jobs' part of the kernels, over a sliding window, has come to where it
-stays, and when `ps` shows the slices that it will keep. Time counts from before `set` was called.
+stays. `ps` must also show the slices that it will keep. Time counts from before `set` was called.
 """
 
 import time

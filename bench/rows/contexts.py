@@ -1,7 +1,8 @@
 """`pause --release --contexts` of a PyTorch process of 8 GiB that replays a CUDA graph, and `resume`.
 
-What NVML shows as used on the GPU while the job is paused, how long both commands take, and when
-the first step after the resume has ended; after each round all values are compared.
+It measures the memory in use on the GPU by NVML while the job is paused. It also measures both
+commands, and the time until the first step after the resume has ended. After each round all values
+are compared.
 """
 
 import time

@@ -1,12 +1,13 @@
-"""What the preload library costs a job that has the GPU to itself.
+"""The cost of the preload library for a job that has the GPU to itself.
 
 Two sorts of warm processes, one under `switchyard run` and one without, alternate on the idle GPU
-and on the same CPUs (A B B A, so that drift cancels); the figure is the median of the ratios of the
-pairs. Launch-bound work differs by several percent between two processes of one program (memory
-layout, and a shared host's CPUs), so it has many processes of each sort, the median is taken over
-processes, and a third sort, again without the library, shows what the method itself can tell. Where
-that is too little, `cold` measures a launch inside one process, through the library's entry and
-through the driver's own address in turns, after so much other memory was touched, and multiplies.
+and on the same CPUs. Their order is A B B A, so that drift cancels. The figure is the median of the
+ratios of the pairs. Launch-bound work differs by several percent between two processes of one
+program (memory layout, and a shared host's CPUs). So it has many processes of each sort, and the
+median is taken over processes. A third sort, again without the library, shows the error of the
+method itself. Where that is too little, `cold` measures a launch inside one process, through the
+library's entry and through the driver's own address in turns. It does so after so much other memory
+was touched, and multiplies.
 """
 
 import os
@@ -137,8 +138,8 @@ def run_empty(rig, report):
     report.note("  the same without the library", f"{median(control):.1f} ns", "0 by right")
 
 
-# What a launch costs when the program's own work has filled the caches in between: an eager
-# framework touches some hundred KiB between two launches, 4 MiB is more than any does.
+# A launch's cost when the program's own work has filled the caches in between. An eager framework
+# touches some hundred KiB between two launches, and none touches 4 MiB.
 COLD_KIB = (256, 1024, 4096)
 COLD_BATCHES = 244  # at least: with 4 MiB a launch scatters by a microsecond
 COLD_LAUNCHES = 20  # of a batch

@@ -1,7 +1,7 @@
 """Does every launch pass the library? The profiler's (CUPTI's) counts against the shim's.
 
 For eager PyTorch, torch.compile (Triton) and cuBLASLt the kernels that ran must equal the launches
-that the shim counted; for graph replay the graph launches must.
+that the shim counted. For graph replay the graph launches must.
 """
 
 from rig.report import Report

@@ -1,7 +1,7 @@
 """One high-priority service beside three low-priority trainings: default, bare slices, Switchyard.
 
 Three short slices at once would bring all trainings to a standstill, so they take turns through the
-gate. By bare slices one of the lows has a short slice, and the other two keep the driver's own; a
+gate. By bare slices one of the lows has a short slice, and the other two keep the driver's own. A
 second such cell has that one low alone, as a turn does. Low: the 24-layer GPT at batch 4. The lows'
 rates are taken over one common window.
 """

@@ -1,4 +1,4 @@
-"""A training of two ranks at high beside one at low, on the same GPUs: does the high one keep its
+"""A training of two ranks at high beside one at low, on the same GPUs. Does the high one keep its
 step, and what is left for the low one?
 
 Over what links the GPUs, and over a slow network (NCCL's sockets over loopback). Cells alternate in

@@ -1,4 +1,4 @@
-"""Two equal trainings of two ranks on the same GPUs, by slices: do they get the shares they were
+"""Two equal trainings of two ranks on the same GPUs, by slices. Do they get the shares they were
 given, and is their sum above the default's?
 
 Cells alternate in the same warm processes: the driver's default, equal weights, and 3 : 1. Needs

@@ -34,7 +34,7 @@ def arrivals(seconds):
 
 
 class Board:
-    """Who has what to do, and what the monitor has been told of it."""
+    """Each job's work, and the monitor's knowledge of it."""
 
     def __init__(self, rig, jobs):
         self.jobs = jobs

@@ -1,8 +1,9 @@
 """Unmodified frameworks finish with the same results with the preload library as without.
 
-Each check of bench/checks runs three times, in any order beside others, and says digests of what it
-computed: with the library, with memory that could be swapped, and without. "identical" is bit by bit; "close" is within one part in 10,000, for a framework that
-isn't deterministic by itself, and counts as a miss unless two runs without the library differ too.
+Each check of bench/checks runs three times, in any order beside others: with the library, with
+memory that could be swapped, and without. Each run prints digests of its results. "identical" is
+bit by bit; "close" is within one part in 10,000, for a framework that isn't deterministic by
+itself. It counts as a miss unless two runs without the library differ too.
 """
 
 import json

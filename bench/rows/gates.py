@@ -1,7 +1,7 @@
 """The same promises where slices are refused: a service beside a training, by gates alone.
 
-Cells: alone, gates (`means gate`), default (`means none`) on the same processes; then, in processes
-under an MPS daemon, MPS by itself and with gates, and two equal trainings there.
+Cells on the same processes: alone, gates (`means gate`), default (`means none`). Then come cells
+under an MPS daemon: MPS by itself and with gates, and two equal trainings.
 """
 
 import time

@@ -5,7 +5,7 @@ end inside the GPU. Each works twice: with the guard, and without it. A job that
 the guard allows has nothing to be answered for. A job of small uploads works all along and disturbs
 nobody, so it must never be taken for the interferer.
 
-With --ddp the training is one of two ranks, the two hogs work on the first GPU, and a third hog
+With --ddp the training is one of two ranks, and the two hogs work on the first GPU. A third hog
 sums tensors between both GPUs without end. An evaluation of the training itself must raise no
 alarm. Needs two GPUs.
 """

@@ -4,7 +4,8 @@ it cost?
 A training of each sort counts its own steps; `stats` is asked over the same seconds. No framework
 helps it: it sees launches only. ddp and fsdp2 are trainings of two ranks; what `stats` says of their
 communication is noted. With --cost the rates while somebody asks and while nobody does alternate, in
-one process. What is asked for is measured for a minute longer, so that takes about a minute a pair.
+one process. The monitor measures for a minute after each question, so that takes about a minute
+a pair.
 """
 
 import bisect

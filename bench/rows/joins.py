@@ -1,7 +1,7 @@
 """1,000 random joins, leaves, kills and `set`s: never two short slices on the GPU at one instant.
 
-The jobs are loops of short kernels. What was in force when is read from the libraries' own log of
-slice calls that the driver accepted; a process' slices end when it says that it leaves, or when it
+The jobs are loops of short kernels. The slices in force are read from the libraries' own log of
+slice calls that the driver accepted. A process' slices end when it says that it leaves, or when it
 is killed.
 """
 

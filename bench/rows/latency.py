@@ -1,13 +1,14 @@
 """A high-priority service beside a low-priority training: alone, default, bare slices, Switchyard.
 
-The service answers 50 requests a second (ResNet-50, batch 4, CUDA-graph replay, Poisson arrivals,
-each timed from its scheduled arrival); the training is the 24-layer GPT. Default and Switchyard
-run on the same warm processes, and so do bare slices: 10 ms for the service, 20 us for the
-training, and nothing else. They are the bound for all that is built on slices. A round has all
-cells: alone; then one run of the training, by itself, under the default, by bare slices and under
-Switchyard, these two in turns first. In a round all but the default serve the same arrivals, and the
-training is compared with itself a few seconds before. A p99 is that of the requests of all rounds
-(rig/report.py: tail), and its ratio is drawn anew from pairs of stretches. MPS has a cell as well.
+The service answers 50 requests a second: ResNet-50, batch 4, CUDA-graph replay, Poisson arrivals,
+each timed from its scheduled arrival. The training is the 24-layer GPT. Default and Switchyard run
+on the same warm processes. So do bare slices: 10 ms for the service, 20 us for the training, and
+nothing else. They are the bound for all that is built on slices. A round has all cells. First the
+service is alone. Then comes one run of the training: by itself, under the default, by bare slices
+and under Switchyard. The last two change places in each round. In a round all but the default serve the same
+arrivals, and the training is compared with itself a few seconds before. A p99 is that of the
+requests of all rounds (rig/report.py: tail), and its ratio is drawn anew from pairs of stretches.
+MPS has a cell as well.
 """
 
 import time
@@ -244,7 +245,7 @@ def kept_cpu(cells):
 
 
 def judge_bare(report, bare_ms, ours_ms):
-    """What the mechanism alone gives bounds what is built on it."""
+    """The figures of the mechanism alone bound those of all that is built on it."""
     for name, figure in (("p50", median), ("p99", tail)):
         report.at_most(f"switchyard: {name} over that of bare slices, ms",
                        figure(ours_ms) - figure(bare_ms), MOST_OVER_BARE_MS)

@@ -1,8 +1,9 @@
 """Servers that wait for their CPU, where there is more than one of a sort, or no slices.
 
-An eager language model beside three GPT trainings of batch 4; two such models beside one training;
-one beside one by gates alone (`backend gate`); and, with `--mps`, under an MPS daemon. Each by
-the driver's default and under Switchyard, on the same warm processes. Bounds as in `serving`.
+An eager language model beside three GPT trainings of batch 4, and two such models beside one
+training. One beside one by gates alone (`backend gate`), and, with `--mps`, under an MPS daemon.
+Each by the driver's default and under Switchyard, on the same warm processes. Bounds as in
+`serving`.
 """
 
 from rig.process import rate_between

@@ -1,8 +1,8 @@
-"""A memory quota as each way of allocating meets it: the framework's own out-of-memory error at the
-quota, never more than 64 MiB above it by NVML, the quota shown inside the job, and nothing left
-counted after 1,000 random allocations and frees. The same of what no plain allocation names:
-contexts, local memory and heaps of kernels, managed pools, memory that outlives its maker; these
-alone take less than a minute:
+"""A memory quota as each way of allocating meets it. The framework gives its own out-of-memory
+error at the quota, never more than 64 MiB above it by NVML. The job sees the quota, and nothing
+stays counted after 1,000 random allocations and frees. Memory without a plain allocation has the
+same checks: contexts, local memory and heaps of kernels, managed pools, memory that outlives its
+maker. These alone take less than a minute:
 
     python3 bench/run.py quota --quota-gib 3 --kind contexts --kind local --kind heap \
         --kind managed-pool --kind outlived
@@ -34,7 +34,7 @@ KINDS = {
 UNNAMED = ("contexts", "local", "heap", "managed-pool", "outlived")
 MIB = 1 << 20
 ABOVE = 64 * MIB
-# What may be left below the quota when it refuses: the last piece, and what a context or a
+# The quota's unused rest at a refusal. It is the last piece, and the memory that a context or a
 # framework takes beside its arrays in pieces of its own.
 BELOW = 64 * MIB
 

@@ -1,7 +1,7 @@
 """A server that changes what it does, twenty times at random, beside a GPT training.
 
 It makes tokens kernel by kernel, or by replays of a CUDA graph alone. Kernel by kernel it waits for
-its CPU, and its waits are foreseen; by replays it waits for the GPU, and the training gets the
+its CPU, and its waits are foreseen. By replays it waits for the GPU, and the training gets the
 shortest slice. `status` tells what the monitor sees, read all the while: each change must be
 followed within a second, and nothing may swing after that.
 """

@@ -1,10 +1,10 @@
 """`pause --release` and `resume` of a job that keeps the GPU busy over 40 GiB of its own.
 
-Seconds until the command's answer and until NVML shows the memory free, seconds until the answer of
-`resume` and until the first kernel after it has ended; after each round every bit is compared. The
-monitor is asked by its socket, so that no program's start is timed. The first round waits until as
-much of the host is pinned. The kernels write what was there: so that it is copied all the same, what
-has not changed is not left out, unless --digest says so.
+It measures the time until the command's answer, and until NVML shows the memory free. It also
+measures the answer of `resume`, and the end of the first kernel after it. After each round every
+bit is compared. The monitor is asked by its socket, so that no program's start is timed. The first
+round waits until as much of the host is pinned. The kernels write the values that were there.
+Unchanged memory is copied all the same, unless --digest says that it is left out.
 """
 
 import bisect
@@ -50,8 +50,8 @@ def one_round(rig, job, size):
     back = time.monotonic()
     time.sleep(rig.scaled(0.5))
     stamps = job.stop()["completions"]
-    # The job is held with kernels behind it that have ended but aren't stamped yet, the one that it
-    # is recording among them: the first stamps after the resume are theirs.
+    # Behind the held job stand kernels that have ended but aren't stamped yet, and the one that it
+    # is recording. The first stamps after the resume are theirs.
     after = bisect.bisect_right(stamps, resumed) + job.about["ahead"] + 1
     job.send(do="check")
     check = job.receive(120)

@@ -1,14 +1,14 @@
 """Services that wait for their CPU, and some that don't, beside three sorts of low work.
 
 Services: a language model in eager mode and by CUDA graphs (first token, time per token), ResNet-50
-at batch 1 in eager mode, and `latency`'s graph replay. Low: GPT training, ResNet-50 training and
-copies. Each service is asked alone, by the driver's default, under Switchyard (the same warm processes,
-alternated) and, beside the first low, under MPS (its own). With `--by-slices` Switchyard also serves
-without foreseen waits, so that one run compares both rules. Requests come one at a time, each a
-random pause after the answer to the last. No job is ever to be worse off than by default.
+in eager mode (batch 1), and `latency`'s replay. Low: GPT training, ResNet-50 training and copies.
+Each service is asked alone, by the driver's default, under Switchyard (the same warm processes,
+alternated) and, beside the first low, under MPS (its own). With `--by-slices` Switchyard also
+serves without foreseen waits, so that one run compares both rules. Requests come one at a time,
+each a random pause after the answer to the last. No job is ever to be worse off than by default.
 
 The eager model answers with few tokens and has longer cells, because a 99th percentile of first
-tokens needs many of them; most of all beside GPT, where a bound holds for it.
+tokens needs many of them. The longest are beside GPT, where a bound holds for it.
 """
 
 import time

@@ -1,10 +1,10 @@
 """SwitchFlow's Table 1 on today's stack: how long the state of a training takes out and in.
 
 Warm trainings under SGD with momentum, one after the other. Each trains for a moment before each
-round, so that its state has changed since it last came in; what PyTorch caches and doesn't use is
-given back then, for it is no state. `swap-out` and `swap-in` by the monitor's socket; the MiB are
-what NVML shows less. Model and optimizer are compared bit by bit in each round. A network that isn't
-installed is left out.
+round, so that its state has changed since it last came in. Memory that PyTorch caches and doesn't
+use is given back then, because it is no state. `swap-out` and `swap-in` by the monitor's socket;
+the MiB are what NVML shows less. Model and optimizer are compared bit by bit in each round. A
+network that isn't installed is left out.
 """
 
 import time

@@ -1,7 +1,7 @@
 """What memory that can be swapped costs a training that nobody disturbs: GPT and ResNet-50.
 
 Two sorts of warm processes, started with `--swappable` and without, alternate on the idle GPU and
-on the same CPUs. What is pinned of the host for them is pinned before the first pair.
+on the same CPUs. Their host memory is pinned before the first pair.
 """
 
 from rig.residency import wait_for_pool

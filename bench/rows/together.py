@@ -19,8 +19,8 @@ WINDOW = 30  # seconds in which both have to get on
 
 def arguments(parser):
     # A step takes 44 ms alone (18.05 a second at batch 8, 47.6 at batch 2), some more where it is
-    # deterministic; a turn comes every 3 s or so, for moving takes 0.1 s. So each is moved out some
-    # nine times, and all four runs take some 200 s.
+    # deterministic. A turn comes every 3 s or so, because moving takes 0.1 s. So each is moved out
+    # some nine times, and all four runs take some 200 s.
     parser.add_argument("--steps", type=int, help="of each training: 550, in JAX 500")
     parser.add_argument("--batch", type=int, default=6)
     parser.add_argument("--capacity", default="24GiB", help="that the monitor gives out")
@@ -153,9 +153,9 @@ def judge_turns(report, link, turns):
     if not turns:
         report.judge("turns in which one left and one came", "none", "some", False)
         return
-    # What the one gave and the other got back, over the time from its first chunk that had left to
-    # the other's last that had arrived. To end the accepted work is no part of it, nor is the
-    # digest before the first chunk. What did not change is not copied, so it may exceed the link.
+    # The bytes that the one gave and the other got back. The time is that from the first chunk that
+    # left to the last that arrived. To end the accepted work is no part of it, nor is the digest
+    # before the first chunk. Unchanged memory is not copied, so the rate may exceed the link's.
     moved = sum(turn["out"] + turn["in"] for turn in turns)
     rate = moved / sum(turn["seconds"] for turn in turns)
     report.note("a turn, median",

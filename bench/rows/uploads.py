@@ -1,8 +1,8 @@
 """Uploads of a high-priority job beside a low-priority one that keeps PCIe saturated.
 
-64 KiB and 16 MiB from pinned memory, Poisson arrivals, timed from the scheduled arrival to the end
-of the copy: alone, and by turns under the driver's default and under Switchyard, on the same warm
-processes.
+Uploads of 64 KiB and 16 MiB from pinned memory, with Poisson arrivals, timed from the scheduled
+arrival to the end of the copy. They are alone, and by turns under the driver's default and under
+Switchyard, on the same warm processes.
 """
 
 import time

@@ -3,12 +3,12 @@ the same losses in fewer milliseconds?
 
 Two ranks train a GPT over a slow network (NCCL's sockets over loopback), and over what links their
 GPUs. Variants take turns, in processes of their own. Over those links two processes of one variant
-differ by more than the option could change; so two warm ones of each take turns there as well
+differ by more than the option could change. So two warm ones of each take turns there as well
 (rig/warm_ranks.py).
 
-`--ddp` asks instead whether slices, or later buckets that overtake, help DDP; nobody below the
-framework could do more, for the optimizer waits for all of them. With one GPU both ranks use it,
-over sockets alone; then no bound is judged, for the ranks take turns on the GPU.
+`--ddp` asks instead whether slices, or later buckets that overtake, help DDP. Nothing below the
+framework could do more, because the optimizer waits for all of them. With one GPU both ranks use
+it, over sockets alone; then no bound is judged, for the ranks take turns on the GPU.
 """
 
 import json

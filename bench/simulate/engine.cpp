@@ -12,7 +12,7 @@ std::size_t Engine::add_group(std::uint32_t slice_us) {
 void Engine::set_slice(std::size_t group, std::uint32_t us) {
   const Time before = slice(group);
   groups_[group].slice_us = us;
-  // What is left of the running slice shrinks at once; it does not grow.
+  // The rest of the running slice shrinks at once; it does not grow.
   if (current_ == group) slice_ends_ -= std::max(Time{0}, before - slice(group));
 }
 

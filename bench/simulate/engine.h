@@ -1,7 +1,7 @@
-// The compute engine of one GPU, as far as time slices are concerned: channel groups with work run
-// in turn, each for its slice; to switch takes time in which nobody gets on, and the first part of
-// a slice goes into bringing its group back. So slices as short as that part bring everybody to a
-// standstill as soon as two groups have them, and cost nothing while one runs alone.
+// The compute engine of one GPU, as far as time slices are concerned. Channel groups with work run
+// in turn, each for its slice. To switch takes time in which no group gets on, and the first part
+// of a slice goes into bringing its group back. So slices as short as that part stop all progress
+// as soon as two groups have them, and cost nothing while one runs alone.
 //
 // The two costs are fitted to what an H200 did (tests: SimulatorModel).
 //
@@ -36,8 +36,8 @@ class Engine {
 
   // When something happens by itself.
   Time next() const;
-  // Runs, but not beyond the first moment at which a group has run all it had: that one is the
-  // answer, may be offered more, and then settle() lets the others go on.
+  // Runs, but not beyond the first moment at which a group has run all it had. That group is the
+  // answer and may be offered more. Then settle() lets the others go on.
   std::optional<std::size_t> run_until(Time to);
   // Puts the next group with work onto the engine if the current one is done.
   void settle();

@@ -45,8 +45,8 @@ struct JobSpec {
   double on_s = 5, off_s = 5;
   unsigned launches = 200;  // of each step of an eager server
   unsigned tail = 0;        // waits that follow within the step, after a few launches each
-  // A language model by graphs: a step is followed by so many tokens, each one launch of token_ms
-  // after token_cpu_ms of CPU, and then by a rest, for rest_ms on average. Latencies are theirs.
+  // A language model by graphs. After a step come so many tokens, each one launch of token_ms after
+  // token_cpu_ms of CPU. Then it rests for rest_ms on average. Latencies are theirs.
   unsigned tokens = 0;
   double token_ms = 2.5, token_cpu_ms = 0.15;
   double rest_ms = 0;

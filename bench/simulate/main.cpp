@@ -84,7 +84,7 @@ Settings settings_of(const Options& options) {
   return out;
 }
 
-// What each GPU has to do.
+// Each GPU's jobs.
 std::vector<std::vector<JobSpec>> place(const Options& options, const std::vector<JobSpec>& jobs) {
   std::vector<std::vector<JobSpec>> out(options.gpus);
   std::size_t next = 0;

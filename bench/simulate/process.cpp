@@ -8,7 +8,7 @@ namespace switchyard::simulate {
 namespace {
 
 constexpr Time kKernel = std::chrono::microseconds(100);
-// What an unarmed process has queued, and so can't be stopped.
+// The queue of an unarmed process, which can't be stopped.
 constexpr Time kQueued = std::chrono::milliseconds(20);
 // Between two waits of the tail of a step.
 constexpr unsigned kTailLaunches = 6;
@@ -57,7 +57,7 @@ void Process::look(monitor::policy::ClientView& view) const {
   // The others' launches are whole bursts, of many kernels.
   if (spec_.pattern != Pattern::kEager) view.work += static_cast<std::uint64_t>(ran() / kKernel);
   view.progress = launches_ + stops_ + static_cast<std::uint64_t>(ran() / batch);
-  // What is queued behind the closed gate is submitted, too.
+  // Work that is queued behind the closed gate is submitted, too.
   view.numbered = true;
   view.busy = left_ > Time{0};
   if (spec_.timed) view.bursts = bursts_;

@@ -15,8 +15,8 @@ using monitor::Slices;
 using monitor::SliceWrite;
 using std::chrono::microseconds;
 
-// The monitor looks so soon after a ring, but not so soon after the last of the same process, and
-// so soon while slices are on their way.
+// The monitor looks so soon after a ring, but not so soon after the same process's last one. While
+// slices are on their way, it looks so soon, too.
 constexpr Time kRingTakes = microseconds(50);
 constexpr Time kRingPause = microseconds(200);
 constexpr Time kWhileApplying = microseconds(500);

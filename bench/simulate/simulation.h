@@ -1,5 +1,5 @@
-// One GPU, its jobs and its monitor, played event by event: the policy and the applier are the
-// monitor's own; the engine, the processes and the delays between them are models.
+// One GPU, its jobs and its monitor, played event by event. The policy and the applier are the
+// monitor's own. The engine, the processes and the delays between them are models.
 //
 // Threading: a simulation is one thread's; several may run at once.
 #pragma once

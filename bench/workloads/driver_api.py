@@ -1,7 +1,7 @@
 """The few driver API calls that the copy workload and the quota checks need, by ctypes.
 
-No framework stands between these calls and the driver, so a 24 us copy can be timed, and they run
-on the simulated GPU as well.
+No framework stands between these calls and the driver, so a 24 us copy can be timed. They run on
+the simulated GPU as well.
 
 Threading: plain calls; every thread needs the context to be current.
 """

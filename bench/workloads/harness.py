@@ -1,4 +1,4 @@
-"""What every workload process has in common: it warms up once, then obeys its driver.
+"""The common part of every workload process: it warms up once, then obeys its driver.
 
 Concept. A workload is a process that stays warm over many measurements. It says one line,
 {"ready": true, ...}, and from then on answers each line on stdin with exactly one JSON line:
@@ -22,7 +22,7 @@ Concept. A workload is a process that stays warm over many measurements. It says
 
 A step is one unit of work (a training step, a batch, a copy). The CPU runs ahead of the GPU by at
 most `ahead` steps. Each completed step is stamped with CLOCK_MONOTONIC, which all processes of a
-machine share, so the driver can compute the rates of several jobs over one common window.
+machine share. So the driver can compute the rates of several jobs over one common window.
 
 stdout belongs to this protocol alone: whatever a library prints goes to stderr.
 
@@ -145,8 +145,8 @@ class Stepper:
         self.stamps.append(time.monotonic())
 
     def fast_rate(self):
-        """Steps per second of the quickest fifth of the steps: a host that takes its CPUs away
-        for a while only ever makes a step longer, so this is what the program itself does."""
+        """Steps per second of the quickest fifth of the steps. A host that takes its CPUs away for
+        a while only ever makes a step longer, so this is the program's own rate."""
         gaps = [later - earlier for earlier, later in zip(self.stamps, self.stamps[1:])]
         return 1 / percentile(gaps, 0.2) if gaps else 0.0
 

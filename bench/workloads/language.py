@@ -7,8 +7,9 @@ token names the next by construction (Language.chain), so that equal prompts hav
 `--mode graph`: a static cache; a token is one replay of a CUDA graph.
 `--mode either`: now the one, now the other, as it is told between two conversations.
 
-A conversation's answer has beside the latencies "first_ms" (from the moment when the request was to
-begin), "token_ms" (of each later token) and "tokens" (of each request, from the first on).
+A conversation's answer has the latencies and three lists. "first_ms" counts from the moment when
+the request was to begin. "token_ms" has the time of each later token, "tokens" the tokens of each
+request.
 """
 
 import inspect
@@ -126,8 +127,8 @@ class Eager(Language):
 
 
 class Graph(Language):
-    """The mask is made by hand, of the positions alone: the model's own is made anew by the CPU for
-    each token, which no graph can hold."""
+    """The mask is made by hand, of the positions alone. The CPU makes the model's own anew for each
+    token, which no graph can hold."""
 
     mode = "graph"
 
@@ -153,7 +154,7 @@ class Graph(Language):
         return logits[:, -1].argmax(-1, keepdim=True)
 
     def restart(self):
-        # In place: the graph has the addresses. What is stale is masked.
+        # In place: the graph has the addresses. Stale entries are masked.
         for layer in self.cache.layers:
             length = getattr(layer, "cumulative_length", None)
             if torch.is_tensor(length):

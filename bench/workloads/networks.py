@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
-"""A network on random inputs (`--model`, ResNet-50 by itself): `--mode train` (SGD, bf16 autocast),
-`--mode eager` (inference, one launch per kernel: bound by the CPU at small batches) or
-`--mode graph` (inference by CUDA-graph replay: one launch per request; ResNet-50 at batch 4 takes
-about 1.2 ms).
+"""A network on random inputs (`--model`, ResNet-50 by itself).
+
+* `--mode train`: SGD, bf16 autocast.
+* `--mode eager`: inference, one launch per kernel, bound by the CPU at small batches.
+* `--mode graph`: inference by CUDA-graph replay, one launch per request; ResNet-50 at batch 4 takes
+  about 1.2 ms.
 """
 
 import hashlib

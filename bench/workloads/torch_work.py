@@ -1,6 +1,6 @@
 """The part of a PyTorch workload that is the same for all: tickets are CUDA events.
 
-On the CPU (--device cpu) everything runs at once and the figures mean nothing: it exists so that
+On the CPU (--device cpu) everything runs at once and the figures mean nothing. It exists so that
 the driver can be tried on a machine without a GPU.
 
 Threading: as harness.py.

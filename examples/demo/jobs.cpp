@@ -25,8 +25,8 @@ bool disabled() { return std::getenv("SWITCHYARD_DISABLE") != nullptr; }
 
 std::vector<std::string> plain(const char* job) { return {self(), "--worker", job}; }
 
-// --require: the figures must not quietly be those of an unmanaged run. Who switches Switchyard off
-// wants just that.
+// --require: the figures must not quietly be those of an unmanaged run. A user who switches
+// Switchyard off wants just that.
 std::vector<std::string> under_switchyard(const std::vector<std::string>& options,
                                           const char* job) {
   std::vector<std::string> command = {build_folder() + "/switchyard", "run"};

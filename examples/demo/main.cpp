@@ -1,9 +1,10 @@
 // The demo: a server's requests beside a batch job that never stops, on one GPU.
 //
-// Each alone, both under the driver's default, both under `switchyard run`; a table; a quota and a
-// pause; exit 1 unless Switchyard is better and keeps both. `--brief`: shorter rounds. The
-// jobs are processes of this same program (worker.h) and know nothing of Switchyard. Without a real
-// GPU the simulated one of the build is used, and the demo says so.
+// The server and the batch job run alone, both under the driver's default, and both under
+// `switchyard run`. Then come a table, a quota and a pause. Exit 1 unless Switchyard is better and
+// keeps both. `--brief`: shorter rounds. The jobs are processes of this same program (worker.h) and
+// know nothing of Switchyard. Without a real GPU the simulated one of the build is used, and the
+// demo says so.
 //
 // Threading: one thread; the jobs are child processes.
 #include <errno.h>

@@ -34,7 +34,7 @@ double percentile(std::vector<double> values, double fraction);
 double median(std::vector<double> values);
 
 // The percentile to judge by. On a real GPU the tail is what counts. A simulated GPU's time is the
-// CPUs', and one request in ten may show only these: the middle is what the GPU's sharing decides,
+// CPUs', and one request in ten may show only these. The middle is decided by the GPU's sharing,
 // also with twice as many busy threads as CPUs.
 inline constexpr double kTail = 0.99;
 inline constexpr double kMiddle = 0.50;
@@ -50,7 +50,8 @@ std::string row(const std::string& name, const Cell& cell, double solo);
 // '#'.
 std::string table(const Results& results, double fraction, bool unicode);
 
-// What was recorded on a real GPU (bench/chart/latency.json), which the simulated one can't show.
+// The figures recorded on a real GPU (bench/chart/latency.json), which the simulated one can't
+// show.
 std::string recorded();
 
 }  // namespace demo

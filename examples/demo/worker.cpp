@@ -65,9 +65,9 @@ int work_requests() {
   Window window;
   if (!prepare(gpu, window, why)) return fail(why);
   std::vector<long> latencies;
-  // Timed from when a request should have arrived, not from when we got round to it: a server that
-  // falls behind may not hide its queue. The period drifts against the neighbour's slices because
-  // of the odd nanoseconds added.
+  // Timed from when a request should have arrived, not from when we got round to it. So a server
+  // that falls behind can't hide its queue. The period drifts against the neighbour's slices
+  // because of the odd nanoseconds added.
   for (long arrival = now(); arrival < window.end; arrival += kRequestPeriodNanoseconds + 77'777) {
     sleep_until(arrival);
     if (!gpu->launch(kKernelsPerRequest, kRequestKernelMicroseconds) || !gpu->wait()) {

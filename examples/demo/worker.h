@@ -1,5 +1,5 @@
-// The jobs of the demo, each a process of its own: a server and a batch job, and two that show a
-// quota and a pause.
+// The jobs of the demo, each a process of its own: a server and a batch job. Two more show a quota
+// and a pause.
 //
 // A worker makes its GPU ready, prints "ready NAME", and reads one line, "go BEGIN END": two
 // instants of the monotonic clock in nanoseconds. It starts at once, counts only between the two,

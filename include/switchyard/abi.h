@@ -2,9 +2,9 @@
 //
 // Concept. The monitor makes one sealed memfd per client process, and passes it at joining. It is
 // the only memory the two share, and no other process maps it, so a broken client can spoil only
-// its own promises. The page has a frozen head, a directory of *sections* and, in a section of
-// its own, one *lane* per GPU that the process can see. A lane is three groups of words, each on
-// cache lines of its own, each with a single writer:
+// its own promises. The page has a frozen head and a directory of *sections*. One of these has a
+// *lane* per GPU that the process can see. A lane is three groups of words, each on cache lines of
+// its own, each with a single writer:
 //
 //     monitor → client   quota, slices that are wanted
 //     client → monitor   what is counted: launches, copies and their bytes, memory, groups, slices
@@ -26,11 +26,11 @@
 // touches a later word. Each word's zero means "as before".
 //
 // Memory is accounted by *credit*. The monitor grants a client credit out of the job's quota (or
-// out of what is not reserved); an allocation takes credit by compare-exchange before it calls the
-// driver, and a free gives it back. What a client uses is `granted - credit`, so every death, at
-// any instruction, returns exactly what was granted, and the monitor may take unused credit back
-// at any time by the same compare-exchange. When credit is short the client asks for more on the
-// socket (wire.h: kCharge), where the monitor decides.
+// out of memory that is not reserved). An allocation takes credit by compare-exchange before it
+// calls the driver, and a free gives it back. A client uses `granted - credit`. So every death, at
+// any instruction, returns exactly the grant. The monitor may take unused credit back at any time
+// by the same compare-exchange. When credit is short the client asks for more on the socket
+// (wire.h: kCharge), where the monitor decides.
 //
 //     monitor: granted += n ; credit += n            (grant)
 //     client:  credit -= n  ; driver allocates n     (reserve, commit)
@@ -44,19 +44,19 @@
 //
 // Gate: while kGateArmed stands in a lane's attention, the client puts "wait until closed is 0" and
 // "write my number into done" around launches, in the stream itself. So the monitor stops queued
-// work by one store, with no CPU of the client involved; and no thread of the client enters the
-// driver with new work, or to wait for work, while `closed` is not 0 (it sleeps on that word by
-// futex, which the monitor wakes after it opened). With kProgress alone only the numbers are
-// written: done[i] == submitted[i] for every slot means that the GPU has nothing of this client.
+// work by one store, with no CPU of the client involved. While `closed` is not 0, no thread of the
+// client enters the driver with new work, or to wait for work. It sleeps on that word by futex,
+// which the monitor wakes after it opened. With kProgress alone only the numbers are written:
+// done[i] == submitted[i] for every slot means that the GPU has nothing of this client.
 //
 //     monitor: closed = reasons          (close)      closed = 0 ; futex wake          (open)
 //     client:  wait closed == 0 | launches ... | submitted[slot] = n, GPU: done[slot] = n
 //
 // Residency: the monitor says whether a swappable client may work, and if not, how much of its
-// memory may be on the device meanwhile. The client works towards it: it holds its threads back,
-// lets what was accepted finish, and moves the excess to the host, or all of it back. It publishes
-// what is there at each step, so a crash on either side leaves a valid state. The monitor lowers
-// one client before it raises another.
+// memory may be on the device meanwhile. The client works towards it. It holds its threads back and
+// lets accepted work finish. It moves the excess to the host, or all of it back. It publishes what
+// is there at each step, so a crash on either side leaves a valid state. The monitor lowers one
+// client before it raises another.
 //
 //     monitor: limit_bytes = n ; limited = 1 ; ring     (out)     limited = 0 ; ring       (in)
 //     client:  phase = leaving | resident_bytes falls | phase = absent | returning | resident
@@ -64,13 +64,13 @@
 // With `limited` = kContextsToo the process's contexts leave as well, once all of its memory has:
 // then its phase is detached. At any lower level they come back first.
 //
-// An order has a number. It changes whenever `limited` changes or limit_bytes falls. The client
-// says with its phase and its error which order they answer, so the monitor never takes the outcome
-// of an earlier attempt for that of a new one.
+// An order has a number. It changes whenever `limited` changes or limit_bytes falls. The client's
+// phase and error name the order that they answer. So the monitor never takes the outcome of an
+// earlier attempt for that of a new one.
 //
-// Whose phase is absent follows the limit both ways: as it rises, memory comes already, and work
-// goes on once there is no limit. Where one leaves for another, both get the same number, under
-// which memory itself can be handed over (handover.h).
+// While its phase is absent, a client tracks limit_bytes up and down. Memory comes already as the
+// limit rises, and work goes on once there is no limit. Where one leaves for another, both get the
+// same number, under which memory itself can be handed over (handover.h).
 //
 // Moves: contexts that come back may come on another GPU. While the process is detached, the
 // monitor says on which GPU the lane shall be, and then lowers `limited`. The library exchanges the
@@ -82,15 +82,15 @@
 //
 // No host memory of the process is pinned while its contexts are away. So the monitor says before
 // the move that the host pool may be unpinned: work goes on, held for a few milliseconds at a time.
-// Where the memory goes by the host, it is copied there before (precopy). What has changed since is
-// copied again in the move. The client answers when that is done, or cannot be. It pins nothing
-// between moves until the word is 0 again.
+// Where the memory goes by the host, it is copied there before (precopy). Memory that has changed
+// since is copied again in the move. The client answers when that is done, or cannot be. It pins
+// nothing between moves until the word is 0 again.
 //
 //     monitor: precopy, unpin = n ; limited = kContextsToo ... unpin = 0 client: unpinned = n
 //
-// Parking: what leaves may go to a GPU beside this one instead of the host, as far as the monitor
-// says: park_bytes is counted in that GPU's account before the client sees it. The monitor lowers
-// it when a job needs the room there; then the client moves the excess on to the host. If
+// Parking: memory that leaves may go to a GPU beside this one instead of the host, as far as the
+// monitor says. park_bytes is counted in that GPU's account before the client sees it. The monitor
+// lowers it when a job needs the room there; then the client moves the excess on to the host. If
 // park_lane is the lane's own, memory may stay on its GPU while the contexts move to another one.
 // Descriptors of the process hold it there until it follows them.
 //
@@ -98,8 +98,8 @@
 //     monitor: park_bytes = m < n ; ring       client: copies to the host | parked_bytes falls
 //
 // Pause: the gates hold a job that a person has paused, and the head says it, too. A monitor that
-// serves no gates of this kind still says "go on" there: then the service thread of the library
-// closes and opens them by what the head says.
+// serves no gates of this kind still says "go on" there. The service thread of the library then
+// closes and opens them by the head.
 //
 // Communicators: which of NCCL's the process has, its rank in each, and how many operations it has
 // launched there. All ranks of a communicator launch the same ones in the same order, so the counts
@@ -115,10 +115,11 @@
 //     monitor: target = max ; cut = n          client: entered += 1 ; stop if cut and all there:
 //     (a larger count: target again, n + 1)            left += 1, sleep on `cut`; else launch
 //
-// Records: the last collectives that the process has launched, and, while kRecordLaunches stands in
-// a lane's attention, the kernels and graphs whose class the monitor wants. By them people are told
-// how many iterations a second it does, and which collective a rank lacks. Record n stands at
-// (n - 1) % kRecords. Its number is 0 while it is written, and stored last. Older ones are lost.
+// Records: the last collectives that the process has launched. While kRecordLaunches stands in a
+// lane's attention, they are also the kernels and graphs whose class the monitor wants. By them
+// people are told how many iterations a second it does, and which collective a rank lacks. Record n
+// stands at (n - 1) % kRecords. Its number is 0 while it is written, and stored last. Older ones
+// are lost.
 //
 // Timings: how long collectives ran on the GPU, and for how long the busiest stream waited for
 // others, while kTimeCollectives stands in a lane's attention. The monitor says up to which of them
@@ -225,8 +226,8 @@ inline constexpr std::uint32_t kStrideAlignment = 8;
 inline constexpr std::uint32_t kSectionsOffset = sizeof(Head) + kMostSections * sizeof(Section);
 inline constexpr std::uint32_t kMostPageBytes = 1u << 20;
 
-// What a made-up next version has more, which tests build (tests/successors): words at the end of a
-// residency, and a section; and the other has less.
+// Two made-up next versions that tests build (tests/successors). One has more: words at the end of
+// a residency, and a section. The other has less.
 #if defined(SWITCHYARD_SUCCESSOR_MORE)
 inline constexpr std::size_t kLaterBytes = 64;
 #else
@@ -331,8 +332,8 @@ struct alignas(64) Lane {
   // 0: the library or its driver can't move the process; else grows with each move: `uuid` is
   // another then. Stored with release after `uuid`
   Word32 places;
-  // What copies have moved, as far as their calls say so: between the GPU and the host or another
-  // GPU, and inside the GPU. Without copies in graphs and by kernels. Sets move nothing.
+  // Bytes that copies have moved, as far as their calls say so: between the GPU and the host or
+  // another GPU, and inside the GPU. Without copies in graphs and by kernels. Sets move nothing.
   Word64 link_bytes;
   Word64 device_bytes;
   Word32 unpinned;   // the `unpin` that is done, as far as it can be; kAnswersNone; 0: the library
@@ -356,9 +357,9 @@ struct alignas(64) Lane {
   Word64 refusals;      // allocations refused because of the quota
   Word64 peak_bytes;    // the largest used_bytes so far
   Word32 under_mps;     // 1: the driver says so (CU_DEVICE_ATTRIBUTE_MPS_ENABLED)
-  // Of burst n (as Gate::bursts counts) at n % kCountedBursts, in microseconds and at most 65,535:
-  // for how long the CPU worked, at least 1, and then waited. Not of a burst that counts for
-  // nothing.
+  // Of burst n (as Gate::bursts counts) at n % kCountedBursts, in microseconds and at most 65,535.
+  // The CPU worked for the first, at least 1, and waited for the second. Not of a burst that counts
+  // for nothing.
   Word16 burst_cpu_us[kCountedBursts];
   Word16 burst_waited_us[kCountedBursts];
   Word32 parked_lane;   // the lane, and 1, of the GPU on which memory of this one is parked
@@ -379,7 +380,7 @@ struct alignas(64) Gate {
   Word64 pause_until_ns;  // CLOCK_MONOTONIC; a pause ends then by itself; 0: never
   Word32 ring_after;  // with kTellWaits: ring once with so many launches since the last wait; 0:
                       // for none. The highest bit is kWaitForeseen
-  // 1: a person paused it, also while `closed` is 0 because its memory leaves; 0: an older monitor
+  // 1: a person paused it, also while `closed` is 0 because its memory leaves. 0: an older monitor
   // may have, and says so in `closed` alone.
   Word32 paused;
   std::uint8_t reserved_monitor[40];
@@ -390,8 +391,9 @@ struct alignas(64) Gate {
   Word32 held_threads;       // threads that sleep before the closed gate now
   Word32 lingered;           // what lingering writes: the GPU's own
   Word32 waits;              // waits that were put into streams
-  // What follows is counted while kTimeBursts stands in `attention`. A burst goes from the first
-  // launch after a wait of the CPU to the end of the next wait; `waited_ns` is in `burst_ns`.
+  // The words from here on are counted while kTimeBursts stands in `attention`. A burst goes from
+  // the first launch after a wait of the CPU to the end of the next wait; `waited_ns` is in
+  // `burst_ns`.
   Word32 bursts;
   Word64 waited_ns;  // for which the CPU waited for the GPU
   Word64 burst_ns;
@@ -442,16 +444,16 @@ struct alignas(64) Residency {
   Word32 limited;      // kUnlimited and so on
   Word32 order;        // its number, stored with release after both; 0: none was given on this page
   Word64 limit_bytes;  // swappable memory that may be on the device
-  // Pinned memory of the host that the client may keep for this GPU: its share. What it has beyond
-  // that is lacking elsewhere: it gives it back as it can.
+  // Pinned memory of the host that the client may keep for this GPU: its share. Memory beyond that
+  // is lacking elsewhere: the client gives it back as it can.
   Word64 host_limit_bytes;
   Word64 gives;  // the hand-over that what leaves is offered in; 0: nobody waits for it
   Word64 takes;  // the one that it may take from; 0: none
   // That will leave in `gives` shortly: it may be offered already, while work goes on. 0: what has
   // to leave is known by the limit.
   Word64 soon_bytes;
-  // So much of what leaves may be parked on the GPU of lane `park_lane` - 1 (0: nowhere). What is
-  // parked beyond that moves on to the host.
+  // So much of what leaves may be parked on the GPU of lane `park_lane` - 1 (0: nowhere). Memory
+  // that is parked beyond that moves on to the host.
   Word64 park_bytes;
   Word32 park_lane;
   Word32 park_only;  // 1: what finds no room there stays, as it does where the host has none
@@ -589,7 +591,7 @@ struct NormOrder {
 
 static_assert(static_cast<unsigned>(Unmeasured::kEnd) <= 32, "no bit is left for another reason");
 
-// What is said of the process as a whole.
+// The words for the process as a whole.
 struct alignas(64) Process {
   // --- monitor → client ---
   Word32 cut;           // 0: none is asked for; else it changes with every target. A futex word
@@ -617,9 +619,9 @@ static_assert(sizeof(Process) == 256 && offsetof(Process, entered) == 64 &&
                   offsetof(Process, collective_bytes) == 128,
               "a section's words never move: see docs/internals/abi.md");
 
-// What the job is, as the monitor understands it now: a card as text (card.h). Written by the
-// monitor, before `magic` and at every `set` (seq odd while it writes). The client says it again
-// when it joins anew, so that a restarted monitor rebuilds its roster from what the clients say.
+// The job, as the monitor understands it now: a card as text (card.h). Written by the monitor,
+// before `magic` and at every `set` (seq odd while it writes). The client says it again when it
+// joins anew, so that a restarted monitor rebuilds its roster from what the clients say.
 struct alignas(64) Card {
   Word32 seq;
   std::uint8_t reserved[60];

@@ -3,7 +3,7 @@
 // Concept. Some calls of NCCL are made by all ranks or by none, or they hang. So before the library
 // makes such a call on its own account, all ranks must have decided the same. The ranks of one
 // machine share this board by a descriptor that goes through the monitor (wire.h: kShare, under the
-// key below). Whoever has no board takes no part, and then nobody does:
+// key below). A rank without a board takes no part, and then no rank does:
 //
 //     before the program's own call that makes the communicator    registered += 1
 //     after it: all who will ever register have registered         registered < ranks: vote no
@@ -37,7 +37,7 @@ struct Vote {
   abi::Word32 decision;
 };
 
-// What is voted on, in this order.
+// The questions of a vote, in this order.
 enum Question : unsigned {
   kMake = 0,  // whether all make it
   kKeep = 1,  // whether all have it

@@ -1,9 +1,10 @@
 // The card of a job: its knobs, as the text that the person wrote.
 //
-// Concept. One list of knobs, expanded wherever a knob is read, checked, sent or shown: the names
-// in the environment (SWITCHYARD_ + suffix), the card that travels between shim and monitor, its
-// defaults, the options of `run` and `set`, and the values that the monitor acts on. A new knob is
-// a row here, where it acts, and a kind of value in settings.h if none fits.
+// Concept. One list of knobs, expanded wherever a knob is read, checked, sent or shown. It makes
+// the names in the environment (SWITCHYARD_ + suffix), the card that travels between shim and
+// monitor, and its defaults. It makes the options of `run` and `set`, and the values that the
+// monitor acts on. A new knob is a row here, where it acts, and a kind of value in settings.h if
+// none fits.
 //
 // It travels as text of a bounded size: key=value, each with a zero behind it, and one more zero at
 // the end. The keys are the fields' names. So a new knob changes no layout: a side that does not
@@ -72,8 +73,9 @@ using CardText = char[kCardBytes];
 // Of that, for settings that this version does not know.
 inline constexpr std::size_t kUnknownCardBytes = 448;
 
-// What a job is asked to be, as text. All zero is valid and means "the defaults". Every field ends
-// in a zero byte within its capacity; a reader that doesn't trust the writer checks that.
+// The settings that are asked for a job, as text. All zero is valid and means "the defaults". Every
+// field ends in a zero byte within its capacity; a reader that doesn't trust the writer checks
+// that.
 struct JobCard {
 #define SWITCHYARD_KNOB_FIELD(field, env, capacity, ...) char field[capacity];
   SWITCHYARD_KNOBS(SWITCHYARD_KNOB_FIELD)
@@ -148,7 +150,7 @@ inline bool read_card_text(const CardText& text, JobCard& card) {
   });
 }
 
-// What is not set is left out. pre: every field ends in a zero.
+// Knobs that are not set are left out. pre: every field ends in a zero.
 inline void write_card_text(const JobCard& card, CardText& text) {
   std::memset(text, 0, sizeof(text));
   std::size_t at = 0;

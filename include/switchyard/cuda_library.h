@@ -11,7 +11,7 @@
 // Switchyard, so benches, the demo and the conformance test include it, too.
 //
 // The preload library has a table of its own (shim/driver.h). Its rows stand in files, because they
-// are hooks as well; a function that the driver lacks is no error there; and it declares the old
+// are hooks as well. A function that the driver lacks is no error there. And it declares the old
 // versions, which have no macros.
 //
 // Threading: fill a struct before another thread reads it. There is no other state.

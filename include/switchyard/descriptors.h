@@ -1,8 +1,8 @@
 // Messages over a unix socket that bring descriptors along (SCM_RIGHTS).
 //
 // Concept. The kernel installs as many descriptors as the receiver has room for, and closes the
-// others on the receiving thread, which may take for ever. Who receives from a stranger has room
-// for kMostInOneMessage, whatever it expects.
+// others on the receiving thread, which may take for ever. A receiver of a stranger's message has
+// room for kMostInOneMessage, whatever it expects.
 //
 // Threading: any thread.
 #pragma once

@@ -45,7 +45,7 @@ inline bool is_foreign(uid_t owner) {
 }
 
 // Of the links and folders on the way to `folder`, itself included, the first that another user can
-// change. What is not there is nobody's.
+// change. A missing part is no one's.
 inline std::optional<ForeignPart> foreign_part_of(const std::string& folder) {
   const auto look = [](const std::string& way) -> std::optional<ForeignPart> {
     for (std::size_t at = 0; at != std::string::npos;) {

@@ -1,16 +1,17 @@
 // The board of a hand-over: what a client whose memory leaves tells the one that gets it.
 //
-// Concept. Memory that is given back to the driver is cleared, and memory that is made anew has its
-// page tables written, by the engines that copy. So where the monitor says for whom a client leaves
-// (abi.h: Residency::gives, takes), it hands its chunks over as they are: descriptors of them go
-// through the monitor (wire.h: kShare, under the key below), and as the first of them this board.
-// There the donor says what the chunks are and of each when its contents are in the host.
+// Concept. The engines that copy also clear memory that is given back to the driver, and write page
+// tables for memory that is made anew. So where the monitor says for whom a client leaves (abi.h:
+// Residency::gives, takes), it hands its chunks over as they are. Descriptors of them go through
+// the monitor (wire.h: kShare, under the key below), and as the first of them this board. There the
+// donor says what the chunks are and of each when its contents are in the host.
 //
 //     donor      works, offers chunks  | its work done: begun | left[0], left[1] .. | ended
 //     recipient  imports and maps them |                      | fills 0, fills 1 .. | drops others
 //
-// Of what is mapped in both only the donor's work knows, until it is told to leave: the recipient's
-// is held until all of its own is there, and the recipient fills no chunk that has not left.
+// Until the donor is told to leave, only its work uses the memory that both have mapped. The
+// recipient's work is held until all of its own memory is there. The recipient fills no chunk that
+// has not left.
 //
 // Trust. The board is sealed against shrinking. The recipient copies what it reads and checks it;
 // the donor reads nothing. Both are the same user's, as for everything that goes through kShare.

@@ -1,8 +1,8 @@
 // Norms: which collectives the library measures for the gradient noise scale, and why one is not.
 //
-// Concept. A collective that may be the sum or average of a gradient is measured: a kernel of ours
-// computes the squared norm of what the rank sends, another that of what it receives. Metrics and
-// barriers are small: below kFewestElements nothing is measured.
+// Concept. A collective that may be the sum or average of a gradient is measured. A kernel of ours
+// computes the squared norm of the rank's input, another that of its output. Metrics and barriers
+// are small: below kFewestElements nothing is measured.
 //
 // A reason keeps its number: the page has a bit for it (abi.h: unmeasured). Key in JSON, and what
 // it means to a person.

@@ -81,8 +81,8 @@ inline std::optional<OnOom> parse_on_oom(std::string_view text) {
   return std::nullopt;
 }
 
-// Where memory that is swapped out goes: to the host, or to another GPU of the job as long as that
-// has unreserved room; kAuto: what finds no room there goes to the host.
+// The place of memory that is swapped out: the host, or another GPU of the job as long as that has
+// unreserved room. With kAuto, memory that finds no room there goes to the host.
 enum class Park : std::uint8_t { kHost, kPeer, kAuto };
 
 constexpr const char* to_string(Park park) {

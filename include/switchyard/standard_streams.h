@@ -1,7 +1,7 @@
 // What a program of ours does first of all.
 //
-// Concept. The next files that are opened would have the numbers of closed standard streams, and
-// messages would go into them: into the connection to the monitor, or into a client's.
+// Concept. The next files that are opened would have the numbers of closed standard streams.
+// Messages would go into them: into the connection to the monitor, or into a client's.
 //
 // Threading: before there is another thread.
 #pragma once
@@ -10,7 +10,8 @@
 
 namespace switchyard {
 
-// Opens those of descriptors 0, 1 and 2 that are closed. What is executed finds them closed again.
+// Opens those of descriptors 0, 1 and 2 that are closed. An executed program finds them closed
+// again.
 inline void fill_closed_streams() {
   for (int fd = 0; fd <= 2; ++fd) {
     // open() takes the lowest free number.

@@ -11,8 +11,8 @@ namespace switchyard {
 inline constexpr int kSchemaVersion = 1;
 
 // Exit codes of `switchyard` and `switchyardd`. `switchyard run` returns the job's own status
-// instead, 128+N for a signal, kRunRefused when Switchyard itself refuses to start the job,
-// and 126/127 as a shell does.
+// instead, and 128+N for a signal. It returns kRunRefused when Switchyard itself refuses to start
+// the job, and 126/127 as a shell does.
 enum ExitCode : int {
   kOk = 0,
   kFailure = 1,

@@ -1,11 +1,11 @@
 // Why memory of a swappable client can't leave the device: one line for each reason.
 //
 // Concept. name in the code, key in `ps --json`, words for people. The page counts bytes by reason
-// (abi.h: Memory), so a reason keeps its place: a new one goes to the end. What is charged, can't
-// leave and has no line here is "other" in the listing; a client that is not swappable at all,
-// "not_swappable".
+// (abi.h: Memory), so a reason keeps its place: a new one goes to the end. Charged memory that
+// can't leave and has no line here is "other" in the listing. That of a client that is not
+// swappable at all is "not_swappable".
 //
-// What is imported is charged to whoever made it: its reason alone names bytes beyond the charged.
+// Imported memory is charged to its maker, so its reason alone names bytes beyond the charged.
 //
 // Threading: constants only.
 #pragma once

@@ -6,7 +6,7 @@
 //
 //   1. A socket that a person named (SWITCHYARD_SOCKET, --socket) is believed: only that person
 //      knows who listens there. In a container with a user namespace of its own, root of the host
-//      has the overflow uid (65534), so a mounted socket has to be named. The per-user place is
+//      has the overflow uid (65534). So a mounted socket has to be named. The per-user place is
 //      checked even if it is named, for `switchyard run` names it to its job.
 //   2. The folder of the per-user place is a real folder of ours, that nobody else can write to.
 //   3. The listener is root, or our own user (SO_PEERCRED).

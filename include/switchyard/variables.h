@@ -46,7 +46,8 @@ inline bool known_variable(const char* name, std::size_t length) {
 }
 
 // The names in `environment` (ends with null) that have our prefix and are none of ours: the first
-// eight, with commas between them, then "...". What does not fit is cut. False: there are none.
+// eight, with commas between them, then "...". Text that does not fit is cut. False: there are
+// none.
 template <std::size_t kSize>
 bool list_unknown_variables(const char* const* environment, char (&out)[kSize]) {
   constexpr std::size_t kPrefix = sizeof(kVariablePrefix) - 1;

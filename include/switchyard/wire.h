@@ -26,8 +26,9 @@
 // at the page. Neither carries data. Each is one end of a datagram socket pair, non-blocking; older
 // monitors send eventfds. So a client reads and writes 8 bytes, and takes EAGAIN for done.
 //
-// JSON requests are objects with "op"; replies have "ok": true and the listing, or "ok": false,
-// "code": an ExitCode, "error": one line that says what was tried, on what, and what to do.
+// JSON requests are objects with "op". Replies have "ok": true and the listing, or "ok": false,
+// "code": an ExitCode, and "error". That is one line that says what was tried, on what, and what to
+// do.
 //   {"op":"version"}
 //   {"op":"status"}                     → "monitor", "gpus"
 //   {"op":"ps","after"?:0}              → "jobs", "outside". With "after" some of the jobs: while
@@ -70,9 +71,9 @@
 //   {"op":"stop","force"?:true}         → "pid": the monitor ends at once. With jobs only by force
 //
 // Shared memory: a client hands over descriptors of its device memory under a key that it chose by
-// chance, and tells the key to whom it will. Only its own user's clients are given them, and only
-// once all have come. They go when the client ends the share, or goes itself; who has opened them
-// keeps the memory. A monitor that knows of it says so in Welcome::features.
+// chance. It tells the key to other processes as it likes. Only its own user's clients are given
+// them, and only once all have come. They go when the client ends the share, or goes itself; who
+// has opened them keeps the memory. A monitor that knows of it says so in Welcome::features.
 //
 // Growing. A payload grows at its end alone. A reader takes what it knows of a longer one, and
 // zeroes for the end of a shorter one, which mean "as before". Shorter than in version 0.2.0 is

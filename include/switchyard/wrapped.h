@@ -1,10 +1,10 @@
 // Text for a terminal of 80 columns: --help of both programs.
 //
-// Concept. What begins at the margin is prose, and its lines are filled. An indented line keeps its
-// own, and what is too long for it goes on below its last column: that of a table's text, behind a
-// gap of three blanks. Lines that already go on there are filled with it. A line without a gap, two
-// blanks from the margin, is a command, which a person copies as a whole. Of several blank lines
-// one stays.
+// Concept. Text that begins at the margin is prose, and its lines are filled. An indented line
+// keeps its own. If it is too long, it goes on below its last column: that of a table's text,
+// behind a gap of three blanks. Lines that already go on there are filled with it. A line without a
+// gap, two blanks from the margin, is a command, which a person copies as a whole. Of several blank
+// lines one stays.
 //
 // Threading: pure functions.
 #pragma once

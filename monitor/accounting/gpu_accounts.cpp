@@ -59,7 +59,7 @@ std::optional<GpuAccounts::ClientOnGpu> GpuAccounts::client_on(std::size_t gpu, 
   return std::nullopt;
 }
 
-// What of its other GPUs' memory a client has parked on this one, or may have.
+// Reads the other GPUs' memory that a client has parked on this one, or may have.
 void GpuAccounts::read_parked(const ClientOnGpu& on) {
   std::uint64_t there = 0;
   std::uint64_t held = 0;

@@ -46,8 +46,8 @@ class GpuAccounts {
     Time measured_at{-3600'000'000'000};
     bool stale = false;         // somebody left since; what it used may be a foreign process's now
     UnattributedMeter nobodys;  // used, but by no process that NVML names
-    // What clients say that others may have of their memory, and what of such memory, whose makers
-    // have freed it or left, is used still; by user.
+    // Memory that clients say others may have, and such memory that is used still after its maker
+    // has freed it or left; by user.
     std::map<uid_t, std::uint64_t> exported, orphaned;
   };
   // A lane of a client that is on a GPU.
@@ -72,8 +72,8 @@ class GpuAccounts {
   // Whether any of them is of a job that oversubscribes.
   bool takes_turns(std::size_t gpu) const;
   std::optional<ClientOnGpu> client_on(std::size_t gpu, ClientId id);
-  // What the account has granted to a client there. Of what its page says that it has, no more
-  // counts for others.
+  // The account's grant to a client there. Of what its page says that it has, no more counts for
+  // others.
   std::uint64_t granted(const Client& client, const Client::Lane& lane) const {
     const Account::Holding* holding = gpus_[lane.gpu].account.holding(client.id);
     return holding != nullptr ? holding->granted : 0;

@@ -15,8 +15,8 @@ constexpr Time kOldReading = std::chrono::milliseconds(50);
 // More than an idle driver has, less than a context takes.
 constexpr std::uint64_t kForeignBytes = 128ull << 20;
 
-// What may come may be there already or not, so a reading says only between which bounds it is:
-// what was known before stands between them.
+// Memory that may come may be there already or not. So a reading gives two bounds, and the value
+// known before is kept between them.
 void read(OverheadMeter& meter, std::uint64_t least, std::uint64_t most) {
   meter.reading(std::clamp(meter.value(), least, most));
 }
@@ -205,8 +205,8 @@ void NvmlSampler::measure_overheads(std::size_t gpu, const std::vector<ProcessMe
   at.listed = listed;
   const Answer answer = sort_out(gpu, listed, before);
   const std::uint64_t nobodys = measure_named(answer.named, answer.nobodys);
-  // In some sandboxes NVML names processes by PIDs that we don't know, or not at all. Then what is
-  // used by nobody is divided among those of our clients that it does not name; the part that was
+  // In some sandboxes NVML names processes by PIDs that we don't know, or not at all. Then the
+  // unattributed use is divided among those of our clients that it does not name. The part that was
   // there before them is somebody else's.
   follow_exports(gpu);
   std::uint64_t orphaned = 0;

@@ -1,14 +1,16 @@
 // What NVML says about memory, brought into the accounts.
 //
-// Concept. NVML is asked once a second, and before anything is refused, at most every 50 ms: what
-// it says about a process beyond what the process counted as being on the device is overhead
-// (contexts, modules) and is charged to its job; what belongs to no client lessens the capacity. So
-// a client that says that its memory has left, while it has not, is charged for it as overhead.
+// Concept. NVML is asked once a second, and before anything is refused, at most every 50 ms. Its
+// figure for a process, beyond the process's own count of memory on the device, is overhead
+// (contexts, modules) and charged to its job. Memory that belongs to no client lessens the
+// capacity. So a client that says that its memory has left, while it has not, is charged for it as
+// overhead.
 //
 // Memory with an open descriptor NVML counts as used and as nobody's, once who made it has released
 // it (measured). So what a client counts and NVML doesn't call its own is looked for among what is
-// nobody's before that lessens the capacity. And what may come to a client may have left another
-// and not be in use yet, so both its overhead and what is nobody's are only known to that extent.
+// nobody's before that lessens the capacity. Memory that may come to a client may have left another
+// and not be in use yet. So both its overhead and the unattributed memory are only known to that
+// extent.
 //
 // Memory that was given to others may live longer than its maker. Then it is nobody's to NVML, and
 // it counts at once, for its room was its maker's until then. It is charged, as overhead, to those
@@ -44,7 +46,7 @@ class NvmlSampler {
   // `capacity`: at most so much of each GPU is given out.
   NvmlSampler(Gpus& door, GpuAccounts& gpus, std::optional<std::uint64_t> capacity);
 
-  // A client is about to leave. What others may have of its memory is nobody's room until NVML has
+  // A client is about to leave. Memory of it that others may have counts as taken until NVML has
   // said whether it is free.
   void leaves(const Client& client);
 
@@ -55,8 +57,8 @@ class NvmlSampler {
   void measure_due(Time now);
   // The same, unless the last answer is younger than 50 ms.
   void measure_if_old(std::size_t gpu, Time now);
-  // What a client can have on the device at most, by the last answer: what is used and no other
-  // process's. Where NVML names none of the clients, what is no other client's.
+  // The most that a client can have on the device, by the last answer: all that is used and no
+  // other process's. Where NVML names none of the clients, what is no other client's.
   std::uint64_t most_of(std::size_t gpu, const Client& client);
   // How much of the time each client's kernels were resident.
   void measure_loads();
@@ -83,7 +85,7 @@ class NvmlSampler {
   std::vector<Counted> count(std::size_t gpu);
   Answer sort_out(std::size_t gpu, const std::vector<ProcessMemory>& listed,
                   const std::vector<Counted>& before);
-  // What is left of `nobodys`.
+  // Answers the rest of `nobodys`.
   static std::uint64_t measure_named(const std::vector<Ours>& named, std::uint64_t nobodys);
   static void measure_unnamed(const std::vector<Ours>& unnamed, std::uint64_t theirs);
   // Whether a process that is no client may have slices from another monitor.

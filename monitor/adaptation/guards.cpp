@@ -132,7 +132,7 @@ void Guards::count(Time now) {
       if (!state.last.has_context()) continue;
       there.insert({client->job, state.gpu});
       OnGpu& on = activity_[{client->job, state.gpu}];
-      // What it did before it was seen first is of no time.
+      // Counts from before it was seen first belong to no time.
       const bool fresh = !counted_.contains({id, lane});
       OnGpu ignored;
       const bool wants = count_lane(*client, lane, state, fresh ? ignored : on);

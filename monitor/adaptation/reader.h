@@ -1,5 +1,5 @@
-// What is read of a job that is governed by its iterations: those that each client has begun since
-// it was read last, and where the job is.
+// The reading of a job that is governed by its iterations. It has those that each client has begun
+// since it was read last, and where the job is.
 //
 // Threading: one thread, the monitor's.
 #pragma once

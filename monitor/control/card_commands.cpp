@@ -34,8 +34,8 @@ JobCard default_card() {
   return card;
 }
 
-// The first setting that `request` names and that is fixed when a job starts: its id and its name,
-// and what its processes have read or decided by then. Null: none.
+// The first setting that `request` names and that is fixed when a job starts. That is its id, its
+// name, or a setting that its processes have read or decided by by then. Null: none.
 const char* fixed_in(const json& request) {
 #define SWITCHYARD_FIND_FIXED(field, env, capacity, fallback, Kind, option, type, changeable, ...) \
   if (!(changeable) && request.contains(#field)) return #field;
@@ -77,7 +77,7 @@ std::vector<std::size_t> visible_gpus(const GpuAccounts& gpus, const json& reque
   return out;
 }
 
-// What the settings that `request` names are in the card; "none" where there is none.
+// The card's values of the settings that `request` names; "none" where there is none.
 json settings_in(const JobCard& card, const json& request) {
   json out = json::object();
 #define SWITCHYARD_TELL_KNOB(field, env, capacity, fallback, ...)           \

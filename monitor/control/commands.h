@@ -19,8 +19,8 @@
 
 namespace switchyard::monitor {
 
-// What a job is waited for: that its work on the GPU ends, that its ranks have come and it ends,
-// that its memory is out, or is back; that it is on another GPU.
+// The event that a command waits for. The job's work on the GPU ends, or its ranks have come and it
+// ends. Or its memory is out, or is back, or it is on another GPU.
 enum class Awaits : std::uint8_t { kNothing, kDrained, kHeld, kOut, kIn, kMoved };
 
 struct Answer {

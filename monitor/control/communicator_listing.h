@@ -1,8 +1,8 @@
 // What `ps` tells of a job's communicators: their ranks, and how many operations each has launched.
 //
 // Concept. Each process says which communicators it is in (switchyard/abi.h). Ranks of one name the
-// same id, so those of one job are put together here. A process can lie about its own alone. What
-// it says is taken as it stands, for people: nothing is decided by it.
+// same id, so those of one job are put together here. A process can lie about its own alone. Its
+// words are taken as they stand, for people: they decide nothing.
 //
 // Threading: one thread, the monitor's.
 #pragma once

@@ -42,8 +42,8 @@ const char* gate_text(std::uint32_t closed) {
   return key != nullptr ? key : "open";
 }
 
-// A part of a listing ends when it has about so many bytes: a small part of what a frame takes, and
-// of the time that the loop may take for one request.
+// A part of a listing ends when it has about so many bytes. That is a small part of a frame, and of
+// the time that the loop may take for one request.
 constexpr std::size_t kPartBytes = 128 * 1024;
 
 // At least what a job takes in a listing, its longest names aside.
@@ -108,7 +108,7 @@ OnGpu add_up(Monitor& monitor, const Job& job, std::size_t gpu, Time now) {
       if (state.parker.there != 0) out.parked_on.insert(state.parker.on);
       if (state.not_parked != nullptr) out.not_parked = state.not_parked;
       out.moves += state.residency.moves;
-      // What an earlier attempt left there is told by the job, until the next one.
+      // The job tells the error of an earlier attempt there, until the next one.
       if (!state.residency.resident() && state.residency.error != abi::kSwapFine) {
         out.swap_error = state.residency.error;
         out.swap_result = state.residency.swap_result;

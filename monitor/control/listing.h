@@ -1,6 +1,6 @@
-// What `status` and `ps` show, as JSON. Keys carry their base units; memory_used_bytes of a job
-// contains its overhead (contexts), so it compares with its quota; it is what is resident on the
-// device and what is swapped out, together.
+// What `status` and `ps` show, as JSON. Keys carry their base units. memory_used_bytes of a job
+// contains its overhead (contexts), so it compares with its quota. It is the sum of the memory
+// resident on the device and of that swapped out.
 //
 // Threading: one thread, the monitor's.
 #pragma once

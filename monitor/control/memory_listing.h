@@ -1,12 +1,12 @@
-// What `ps` tells of a job's memory on one GPU: how much of it can leave, how much stays and why,
-// and what has been moved.
+// The memory of a job on one GPU, as `ps` tells it. It says how much can leave, how much stays and
+// why, and how much has been moved.
 //
 // Concept. A client says what it likes; the account says how much it uses. So what it says is taken
 // only as far as that goes, and what it leaves unexplained is listed as such:
 //
 //     used by the client = swappable + stays, by reason + "other" (or "not_swappable")
 //
-// What is imported is charged to another: it is bounded by the GPU, and listed beside.
+// Imported memory is charged to another: it is bounded by the GPU, and listed beside.
 //
 // Threading: a plain value.
 #pragma once

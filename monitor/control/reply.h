@@ -28,8 +28,8 @@ inline std::string dump(const nlohmann::json& out) {
   return out.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
-// A value as text: people's tools may send 4 as well as "4". What has parts is no value of ours:
-// its text is none that anything takes, and short.
+// A value as text: people's tools may send 4 as well as "4". A value with parts is no value of
+// ours: its text is none that anything takes, and short.
 inline std::optional<std::string> text_of(const nlohmann::json& object, const char* key) {
   const auto found = object.find(key);
   if (found == object.end() || found->is_null()) return std::nullopt;

@@ -200,7 +200,8 @@ std::uint64_t Account::counted(const Holding& holding) const {
   return minus(holding.used(), released(holding.job) ? holding.away - holding.coming : 0);
 }
 
-// What of a holding is on the device, as far as it counts: credit may be put to use at any time.
+// The part of a holding that is on the device, as far as it counts: credit may be put to use at any
+// time.
 std::uint64_t Account::present(const Holding& holding) const {
   const std::uint64_t overhead =
       released(holding.job) ? holding.overhead : holding.overhead_in_full();

@@ -1,20 +1,20 @@
 // The memory account of one GPU: pure arithmetic over who was granted what.
 //
-// Concept. A job is charged what its clients were *granted* (credit that lies unused included) and
-// their *overhead* (what the driver uses for a process beyond what the process counted: contexts,
-// modules). A job with a reserved quota holds its quota, used or not; any other job holds what it
-// is charged. What nobody holds is free:
+// Concept. A job is charged its clients' *grants* (credit that lies unused included) and their
+// *overhead*. That is the driver's use for a process beyond the process's own count: contexts,
+// modules. A job with a reserved quota holds its quota, used or not; any other job holds what it is
+// charged. The rest is free:
 //
 //     capacity = total - the driver's reserve - outside processes        (or --capacity)
 //     held     = sum over jobs of  max(quota if reserved, charged)
 //     free     = capacity - held - parked
 //
-// What other GPUs' memory is *parked* here (--park) belongs to nobody's quota and makes way for
-// all: so it counts in `free`, and not where it is asked whether more can be promised. What a job
+// Other GPUs' memory that is *parked* here (--park) belongs to no quota and makes way for all. So
+// it counts in `free`, and not where it is asked whether more can be promised. Memory that a job
 // leaves behind on its way to another GPU is within the room that is kept for it here (keep()).
 //
 // A job that was *released* is leaving the device (residency.h): it holds what is still there of
-// its memory, or may come. What it may use at most stays as it was, wherever the memory is.
+// its memory, or may come. Its bound stays as it was, wherever the memory is.
 //
 // The words in the pages are client_page.h's business; this only knows numbers, and the caller
 // tells it the credit that it saw.
@@ -80,7 +80,7 @@ class Account {
 
   void join(ClientId client, JobKey job, std::uint64_t granted);
   void leave(ClientId client) { take_out(client); }
-  // What it has there is elsewhere from now on, or comes from elsewhere.
+  // Its holding there is elsewhere from now on, or comes from elsewhere.
   std::optional<Holding> take_out(ClientId client);
   void put_in(ClientId client, const Holding& holding);
   const Holding* holding(ClientId client) const;
@@ -102,14 +102,14 @@ class Account {
 
   std::uint64_t charged(JobKey job) const;
   std::uint64_t held(JobKey job) const;
-  // What it holds once all of it is there and its quota, if it has one, is promised.
+  // Its holding once all of it is there and its quota, if it has one, is promised.
   std::uint64_t in_full(JobKey job) const;
   std::uint64_t reserved() const;  // the sum of all promises
   std::uint64_t free() const;      // never below zero
   // How far the promises and charges, and so much more, are over the capacity; 0 when they are not.
   std::uint64_t overdrawn(std::uint64_t more = 0) const;
   std::uint64_t parked() const;  // or may be, beyond the room that is kept for its job
-  // What of that is where the promises and charges, and so much more, would be.
+  // The part of that which is where the promises and charges, and so much more, would be.
   std::uint64_t in_the_way(std::uint64_t more) const;
 
   // What `job` could still be granted now, without taking anything back.
@@ -117,7 +117,7 @@ class Account {
   // How much a client that needs `need` more is granted: `need`, or a chunk when much is left.
   // pre: need <= headroom(job)
   std::uint64_t grant_size(JobKey job, std::uint64_t need) const;
-  // Whose idle credit may be taken back for `job`, the largest first.
+  // The clients whose idle credit may be taken back for `job`, the largest first.
   std::vector<ClientId> givers(JobKey job, ClientId except) const;
 
   // Sums over all holdings, so that the words of many pages cost one walk and not one walk each.
@@ -132,8 +132,8 @@ class Account {
   // Of all clients of the job.
   Totals::Sums totals(JobKey job) const;
   Totals totals() const;
-  // The words of the page: used against the job's quota by others and by overhead, and what the
-  // account could still grant beyond the client's credit, taking back what is idle.
+  // The words of the page. One is the job's quota that others and overhead use. The other is the
+  // most that the account could still grant beyond the client's credit, taking back idle credit.
   std::uint64_t others_used(ClientId client, const Totals& totals) const;
   std::uint64_t available(ClientId client, const Totals& totals) const;
   std::uint64_t others_used(ClientId client) const { return others_used(client, totals()); }
@@ -173,8 +173,8 @@ class Account {
 };
 
 // The overhead of one process, from readings of NVML that race with its allocations. A rise counts
-// at once, a fall when two readings agree, because memory that is reserved but not yet allocated
-// looks like a fall for a moment.
+// at once, a fall when two readings agree. Memory that is reserved but not yet allocated looks like
+// a fall for a moment.
 class OverheadMeter {
  public:
   // Of what NVML says, what is beyond the process's own count.
@@ -186,9 +186,9 @@ class OverheadMeter {
   std::uint64_t before_last_ = 0;
 };
 
-// What is used of a GPU and is no process's. It rises and falls when two readings agree: a process
-// that has not joined yet looks like a rise for a moment, memory that is reserved but not yet
-// allocated like a fall.
+// The use of a GPU that is no process's. It rises and falls when two readings agree. A process that
+// has not joined yet looks like a rise for a moment, memory that is reserved but not yet allocated
+// like a fall.
 class UnattributedMeter {
  public:
   void reading(std::uint64_t bytes);

@@ -1,4 +1,4 @@
-// Whose a process is that runs without the library: that of the managed job from which it descends.
+// The job of a process that runs without the library: the managed job from which it descends.
 //
 // Concept. `run -- env -i program`, a setuid program, a wrapper that drops LD_PRELOAD: NVML shows
 // the process, and it is no client. It is the job's creator itself or a descendant of one of the

@@ -419,7 +419,7 @@ std::uint32_t ClientPage::unwatched_communicators() const {
 
 CutReport ClientPage::cut() const {
   CutReport out;
-  // What has left first: it is never above what has entered. Whoever entered while the counts were
+  // `left` is read first: it is never above `entered`. A thread that entered while the counts were
   // read may have changed them.
   const std::uint64_t left = process().left.load(std::memory_order_seq_cst);
   const std::uint64_t entered = process().entered.load(std::memory_order_seq_cst);

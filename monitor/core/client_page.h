@@ -2,11 +2,11 @@
 // every access to its words.
 //
 // Concept. The client may write anything anywhere in its page at any time. So nothing here hands
-// out a reference into it: a word is copied, bounded, and used; what the monitor must remember
-// (what it granted, which slices it wrote) it keeps on its own side.
+// out a reference into it: a word is copied, bounded, and used. The monitor keeps its own memory
+// (its grants, the slices that it wrote) on its own side.
 //
-// A bell is a pair of datagram sockets. The flags of an open file belong to everybody who has it,
-// so the monitor shares none: each side has an end of its own, and its calls ask not to wait.
+// A bell is a pair of datagram sockets. The flags of an open file belong to every process that has
+// it, so the monitor shares none. Each side has an end of its own, and its calls ask not to wait.
 //
 // Threading: one thread on the monitor's side; the client's threads on the other.
 #pragma once
@@ -127,7 +127,7 @@ struct PlaceReport {
   std::array<std::uint8_t, 16> uuid{};
 };
 
-// What a client says about a communicator that it is a rank of, copied and bounded.
+// A client's report on a communicator that it is a rank of, copied and bounded.
 struct CommunicatorReport {
   unsigned slot = 0;
   std::uint64_t id = 0;
@@ -197,8 +197,8 @@ struct ResidencyOrder {
 inline bool answers(const ResidencyReport& said, const ResidencyOrder& order) {
   return order.number == 0 || said.answered == 0 || said.answered == order.number;
 }
-// What had to leave has left, or there is nothing that could. What it says of an earlier order
-// doesn't count: it may be coming back from there.
+// All memory that had to leave has left, or there is none that could. What it says of an earlier
+// order doesn't count: it may be coming back from there.
 inline bool has_left(const ResidencyReport& said, const ResidencyOrder& order) {
   if (order.contexts) return said.detached() && answers(said, order);
   return said.total_bytes == 0 || (said.away() && answers(said, order));
@@ -209,7 +209,7 @@ inline std::uint64_t held_bytes(const ResidencyReport& said, const ResidencyOrde
   const std::uint64_t limit = order.limited ? order.limit_bytes : 0;
   return std::max(said.resident_bytes, std::min(limit, said.total_bytes));
 }
-// What is there beyond what may be: it is on its way out.
+// The memory there beyond the limit: it is on its way out.
 inline std::uint64_t excess_bytes(const ResidencyReport& said, const ResidencyOrder& order) {
   return order.limited ? said.resident_bytes - std::min(said.resident_bytes, order.limit_bytes) : 0;
 }
@@ -258,7 +258,7 @@ class ClientPage {
 
   ResidencyReport residency(unsigned lane) const;
   MemoryReport memory(unsigned lane) const;
-  // What is charged there by the client's own ledger: for people, nothing is decided by it.
+  // The charge there by the client's own ledger: it is for people, and decides nothing.
   std::uint64_t used_bytes(unsigned lane) const;
   PlaceReport place(unsigned lane) const;
   // The GPUs of the machine, at most kMaxGpus, and on which of them the lane shall be when its

@@ -35,7 +35,7 @@ std::optional<Knobs> parse_card(const JobCard& card, std::string& why) {
 
 namespace {
 
-// What is not set has its default.
+// A setting without a value has its default.
 template <typename Kind>
 bool asks_for_another(std::string_view said, std::string_view asked, std::string_view fallback) {
   const std::string_view before = asked.empty() ? fallback : asked;

@@ -17,8 +17,8 @@
 namespace switchyard::monitor {
 
 // One value for each row of card.h, of the row's kind (settings.h); at first what its default text
-// means. `limit` is 0 for a job without one. Who is oversubscribed or released when it idles is
-// swappable, too.
+// means. `limit` is 0 for a job without one. A job that is oversubscribed, or released when it
+// idles, is swappable, too.
 struct Knobs {
 #define SWITCHYARD_KNOB_VALUE(field, env, capacity, fallback, Kind, ...) \
   kind::Kind::Value field = kind::Kind::parse(fallback).value_or(kind::Kind::Value());
@@ -30,7 +30,7 @@ struct Knobs {
 // the value and the accepted forms. REQUIRES: every text of the card ends in a zero.
 std::optional<Knobs> parse_card(const JobCard& card, std::string& why);
 
-// Makes each text "none" of a knob that a job may be without an empty one, so that pages and later
+// Makes the text "none" of a knob that a job may be without an empty one. So pages and later
 // changes see a job that never had it.
 void remove_none(JobCard& card);
 
@@ -53,9 +53,10 @@ struct Caps {
   std::optional<double> share;
   std::optional<std::uint64_t> memory_bytes;
 
-  // What of `knobs` is over the cap, as text that names the cap; empty when nothing is.
+  // The part of `knobs` over the cap, as text that names the cap; empty when there is none.
   std::string exceeded(uid_t uid, const Knobs& knobs) const;
-  // What a job of that user may have of each GPU, whether it asks for a quota or not; none: no cap.
+  // The most that a job of that user may have of each GPU, whether it asks for a quota or not;
+  // none: no cap.
   std::optional<std::uint64_t> ceiling(uid_t uid) const {
     return uid == 0 ? std::nullopt : memory_bytes;
   }

@@ -1,9 +1,9 @@
 // Where the sections of one client's page stand (abi.h: "Sections"): checked once, when the client
 // joins, and kept on the monitor's side.
 //
-// Concept. The client's library names the places, and may be of any version. What it names is
-// checked against the page and against what the monitor understands. A section that the monitor
-// doesn't know is skipped. One that the client doesn't have is absent: a feature that is off.
+// Concept. The client's library names the places, and may be of any version. Each place is checked
+// against the page and against what the monitor understands. A section that the monitor doesn't
+// know is skipped. One that the client doesn't have is absent: a feature that is off.
 //
 // Sections may overlap: whoever names such places spoils its own page alone.
 //

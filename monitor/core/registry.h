@@ -1,10 +1,10 @@
 // The registry: which jobs there are, whose they are, and which client processes belong to them.
 //
-// Concept. A job is made by `create` (switchyard run), or by the first client that names an id that
-// nobody has, which is also how a restarted monitor finds its jobs again. It lives while its
-// creator lives or a client is attached. Its id and its name are unique among the living; it
-// belongs to one user, and only that user's processes may join it. Ids are no secret, so whoever
-// says one first after a restart of the monitor has no right to it: an id is looked up per user.
+// Concept. A job is made by `create` (switchyard run), or by the first client that names an unknown
+// id. That is also how a restarted monitor finds its jobs again. It lives while its creator lives
+// or a client is attached. Its id and its name are unique among the living; it belongs to one user,
+// and only that user's processes may join it. Ids are no secret, so the first to say one after a
+// restart has no right to it: an id is looked up per user.
 //
 // Threading: a plain value.
 #pragma once
@@ -97,7 +97,7 @@ struct Migration {
   std::size_t start() const { return state.back ? to : from; }
 };
 
-// What is done to it for the sake of jobs that guard themselves (adaptation/guards.h).
+// The restraint on it for the sake of jobs that guard themselves (adaptation/guards.h).
 struct Restraint {
   double most_weight = 0;    // 0: no bound
   double ceiling = 0;        // of the GPU's time; 0: none
@@ -166,10 +166,10 @@ struct Client {
     ResidencyOrder residency_order;  // what it was told last
     Time told_to_leave{0};           // or was away last; 0: it may stay
     Time drains_since{0};            // its accepted work is awaited, and nothing has left since
-    std::uint64_t kept_bytes = 0;  // that may stay while it yields room, or are there again already
-    Time numbered_at{0};           // when its order got its number
-    // What it can have pinned of the host: it was permitted that much since it last had less. What
-    // it says beyond that takes nothing from others.
+    std::uint64_t kept_bytes = 0;    // that it may keep resident while it yields room
+    Time numbered_at{0};             // when its order got its number
+    // The host memory that it can have pinned: it was permitted that much since it last had less.
+    // What it says beyond that takes nothing from others.
     std::uint64_t most_pinned = 0;
     policy::Parker parker;    // what of its memory is parked on another GPU (parking.h)
     std::uint32_t unpin = 0;  // the request that its host pool be unpinned; 0: none (migrations.h)
@@ -232,9 +232,9 @@ class Registry {
   const std::map<JobKey, Job>& jobs() const { return jobs_; }
   std::map<JobKey, Job>& jobs() { return jobs_; }
 
-  // Makes a job with the id and the name of the card; fresh ones where these are empty, and a fresh
-  // id where another user's job has it. Nullptr, with a reason, when the user has a job of that id
-  // or too many jobs, or the name is in use.
+  // Makes a job with the id and the name of the card, or with fresh ones where these are empty. The
+  // id is fresh, too, where another user's job has it. Nullptr, with a reason, when the user has a
+  // job of that id or too many jobs, or the name is in use.
   Job* make(const JobCard& card, const Knobs& knobs, uid_t uid, Time now, std::string& why);
   // A name like `wanted` that nobody has.
   std::string free_name(const std::string& wanted) const;

@@ -1,14 +1,14 @@
 // Memory that clients share: descriptors of device memory, kept for others of the same user.
 //
-// Concept. A client that exports memory hands over a descriptor for each piece of it, under a key
-// that only those know whom it tells; who brings the key gets copies (wire.h: kShare). It is all or
-// nothing: a share can be opened once all of its descriptors have come. A descriptor keeps the
-// memory alive, so none outlives its client's connection.
+// Concept. A client that exports memory hands over a descriptor for each piece of it, under a key.
+// Only those that it tells know the key, and a client that brings it gets copies (wire.h: kShare).
+// It is all or nothing: a share can be opened once all of its descriptors have come. A descriptor
+// keeps the memory alive, so none outlives its client's connection.
 //
 // Keys are per user: some can be guessed (agreement.h), and no user may take another's.
 //
-// The peer is hostile. What isn't a descriptor as drivers give them is refused, and none is closed
-// here: that may take for ever (closer.h). What one client, one user and all together may keep is
+// The peer is hostile. A descriptor unlike those of drivers is refused, and none is closed here:
+// that may take for ever (closer.h). What one client, one user and all together may keep is
 // bounded, so that connections find descriptors, and every user room. Room that was promised for
 // descriptors to come counts.
 //
@@ -47,13 +47,14 @@ class SharedMemory {
   // valid until the next call.
   wire::Shared open(uid_t uid, const wire::Share& asked, std::vector<int>& descriptors) const;
   wire::ShareVerdict end(ClientId client, uid_t uid, const wire::Key& key);
-  // What open() answered has been sent. What is handed over (switchyard/handover.h) has one taker:
-  // once that has all of it nothing is kept, for a descriptor keeps the memory from being free.
+  // What open() answered has been sent. Memory that is handed over (switchyard/handover.h) has one
+  // taker. Once that has all of it nothing is kept, because a descriptor keeps the memory from
+  // being free.
   void sent(uid_t uid, const wire::Share& asked, const wire::Shared& answer);
   // The client has gone.
   void left(ClientId client);
 
-  // What is kept, or was promised room.
+  // The descriptors that are kept, or were promised room.
   std::size_t descriptors() const { return promised_; }
 
  private:

@@ -1,9 +1,9 @@
 // Whether the processes of jobs can act.
 //
 // Concept. A process that is stopped, frozen or dumps core does nothing that it is told, so nobody
-// waits for it, and it is named. /proc is asked about those that hold something up: they are told
-// to leave or to come, belong to a cut, or get nowhere with work or with collectives. Of these at
-// most kMostLooks are looked at in a tick, those first that were not for longest. When a person
+// waits for it, and it is named. /proc is asked about processes that hold something up. They are
+// told to leave or to come, belong to a cut, or get nowhere with work or with collectives. Of these
+// at most kMostLooks are looked at in a tick, those first that were not for longest. When a person
 // asks for something of a job, its processes are looked at at once.
 //
 // A thread that a debugger follows stops for microseconds at each of its calls, and one waits for a
@@ -28,14 +28,14 @@ struct Job;
 namespace standing {
 
 inline constexpr std::size_t kMostLooks = 64;
-// What was looked at is not looked at again before.
+// A process that was looked at is not looked at again before.
 inline constexpr Time kLookEvery = std::chrono::milliseconds(100);
 // The same for a listing, which shows also those that hold nothing up.
 inline constexpr Time kListEvery = std::chrono::seconds(1);
 inline constexpr Time kTracedFor = std::chrono::milliseconds(300);
 inline constexpr Time kDiskFor = std::chrono::seconds(2);
 
-// What is known of a process.
+// The knowledge about a process.
 struct Known {
   Standstill why = Standstill::kNone;
   Standstill seen = Standstill::kNone;  // at the last look,

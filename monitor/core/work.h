@@ -1,9 +1,9 @@
 // What the monitor's loop does, in units, and whose that is.
 //
-// Concept. A unit is one client, one lane or one holding that is looked at, or one word of a page's
-// rings; so a tick costs as many as there are clients. What a user's clients can cause at any time,
-// by ringing, or make dear, by what they claim, is spent from that user's budget for the tick.
-// Where nothing is left it waits for the next tick, or is left out.
+// Concept. A unit is one look at a client, a lane, a holding or a word of a page's rings. So a tick
+// costs as many as there are clients. A user's clients can cause work at any time, by ringing, or
+// make it dear, by their claims. It is spent from that user's budget for the tick. Where nothing is
+// left it waits for the next tick, or is left out.
 //
 // Units are no time: so a test can count them.
 //
@@ -51,7 +51,7 @@ inline Time look_pause(std::size_t clients) {
   return kLookEvery * (1 + static_cast<Time::rep>(clients / kClients));
 }
 
-// What one of a user's clients may have of what all of them may have together.
+// The part of one of a user's clients in that of all of them together.
 inline std::size_t part_of(std::size_t all, std::size_t clients, std::size_t most) {
   return std::min(most, all / std::max<std::size_t>(clients, 1));
 }

@@ -5,9 +5,9 @@
 // the answer of list(), which is fixed for the life of the object. A question that the driver can't
 // answer yields nullopt, never a guess.
 //
-// Threading: one thread. Calls may take milliseconds, and seconds when a GPU is in trouble: never
-// one per message of a client (Measuring::measure_if_old), and never on the loop itself
-// (patient_gpus.h).
+// Threading: one thread. Calls may take milliseconds, and seconds when a GPU is in trouble. So
+// there is never one per message of a client (Measuring::measure_if_old), and never one on the loop
+// itself (patient_gpus.h).
 #pragma once
 
 #include <sys/types.h>

@@ -75,7 +75,7 @@ PatientGpus::~PatientGpus() {
   shared_->answered.wait_for(lock, kGoodBye, [this] { return shared_->ended; });
 }
 
-// What these answer is fixed for the life of the door.
+// Their answers are fixed for the life of the door.
 std::string PatientGpus::problem() const { return shared_->door->problem(); }
 std::string PatientGpus::driver_version() const { return shared_->door->driver_version(); }
 const std::vector<GpuInfo>& PatientGpus::list() const { return shared_->door->list(); }

@@ -1,10 +1,10 @@
-// The door to the GPUs (gpus.h) for a loop that must not stand still: the driver is asked on a
+// The door to the GPUs (gpus.h) for a loop that must not stand still. The driver is asked on a
 // thread of its own, and waited for only so long.
 //
 // Concept. NVML answers within a millisecond, as a rule. While a GPU is reset, or wakes up, it
-// takes seconds; then the loop would tell its clients nothing, and they would take it for dead. So
-// the loop waits for at most a quarter of its time. What comes later is the answer to the next
-// question of the same kind, unless it is old by then; until then there is none.
+// takes seconds. Then the loop would tell its clients nothing, and they would take it for dead. So
+// the loop waits for at most a quarter of its time. A later answer serves the next question of the
+// same kind, unless it is old by then. Until then there is none.
 //
 // Threading: one thread asks; another is asked behind it.
 #pragma once

@@ -29,7 +29,7 @@ struct ProcessWatches::Process {
                   [this](const auto& each) { return each.first == pid && each.second.expired(); });
   }
   void dead() {
-    // What is called may end other watches.
+    // A callback may end other watches.
     while (!callbacks.empty()) {
       const auto call = std::move(callbacks.begin()->second);
       callbacks.erase(callbacks.begin());

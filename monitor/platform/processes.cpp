@@ -47,8 +47,8 @@ std::optional<std::string> local_name(uid_t uid) {
   return name;
 }
 
-// Names of users. Those that the machine itself does not know are asked for on a thread, because a
-// name service across the network may take seconds; until it has answered, the number stands in.
+// Names of users. A thread asks for those that the machine itself does not know, because a name
+// service across the network may take seconds. Until it has answered, the number stands in.
 class UserNames {
  public:
   std::string name(uid_t uid) {

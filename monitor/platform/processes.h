@@ -15,8 +15,8 @@
 
 namespace switchyard::monitor {
 
-// Who is at the other end of a socket, as the kernel says. `pid` is 0 for a process that this PID
-// namespace can't see.
+// The process at the other end of a socket, as the kernel says. `pid` is 0 for a process that this
+// PID namespace can't see.
 struct Peer {
   pid_t pid = 0;
   uid_t uid = static_cast<uid_t>(-1);
@@ -25,7 +25,7 @@ struct Peer {
 std::optional<Peer> peer_of(int socket);
 
 // Readable once the process is dead. Empty when there is no such process (`dead` is then true), or
-// when it can't be watched: pid is 0, or the kernel has no pidfds.
+// when it can't be watched. Then pid is 0, or the kernel has no pidfds.
 Fd open_process(pid_t pid, bool& dead);
 
 // The same of the process at the other end of a socket, also where its number is another's by now.

@@ -1,5 +1,5 @@
-// What systemd is told (sd_notify(3), without its library): that the monitor serves, and that it
-// lives. A unit with Type=notify and WatchdogSec ends a monitor that hangs, and starts another.
+// The messages to systemd (sd_notify(3), without its library): the monitor serves, and it lives. A
+// unit with Type=notify and WatchdogSec ends a monitor that hangs, and starts another.
 //
 // Threading: one thread.
 #pragma once

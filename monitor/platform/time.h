@@ -1,4 +1,4 @@
-// Time as a value: nanoseconds on a clock that never jumps. Whoever decides takes it as an
+// Time as a value: nanoseconds on a clock that never jumps. A function that decides takes it as an
 // argument; only the loop reads the clock.
 //
 // Threading: plain values.

@@ -26,7 +26,7 @@ class Users {
   Users(const Users&) = delete;
   Users& operator=(const Users&) = delete;
 
-  // What a user has taken; it is given back when the last copy goes.
+  // A part of a user's share; it is given back when the last copy goes.
   using Seat = std::shared_ptr<void>;
   // A connection, with all descriptors that it costs at most. Null: the user has as many as it may.
   Seat connect(uid_t uid);
@@ -37,7 +37,7 @@ class Users {
 
   bool bounded(uid_t uid) const { return uid != 0 && uid != owner_; }
   bool may_make_job(uid_t uid, std::size_t has) const { return !bounded(uid) || has < most_.jobs; }
-  // What a refused user is told.
+  // The message to a refused user.
   std::string too_many_connections(uid_t uid) const;
   std::string too_many_jobs(uid_t uid) const;
 

@@ -9,8 +9,8 @@ namespace {
 constexpr double kSmoothOverNs = 1e9;
 
 // The time since the last look has two halves: what was seen then counts for the first, what is
-// seen now for the second. What came and went in between is not counted, and what is seen counts
-// for more than it was: that evens out.
+// seen now for the second. Processes that came and went in between are not counted, and one that is
+// seen counts for more than it was: that evens out.
 struct Presence {
   bool early = false, late = false;
 };
@@ -24,9 +24,9 @@ Presence presence(const ClientState& state, const ClientView& view) {
   return {state.was_busy, state.busy};
 }
 
-// What one of those that are there has of the time; `sum`: of all their slices. Below a guard's
-// ceiling that is all of it: in the gaps of others it has more than its slices say, and what it
-// costs the guarded job beyond them cannot be seen.
+// The part of the time of one that is there; `sum`: of all their slices. Below a guard's ceiling
+// that is all of it. In the gaps of others it has more than its slices say, and its cost to the
+// guarded job beyond them cannot be seen.
 double part_of_time(const Rider& rider, double mine, double sum) {
   return rider.view->limited_by_guard ? 1 : mine / sum;
 }
@@ -37,7 +37,7 @@ double slice_us(const Rider& rider) {
          static_cast<double>(rider.groups());
 }
 
-// What people are told. Time of work that has not got on is told once it has: a process that is
+// The figures for people. Time of work that has not got on is told once it has. A process that is
 // stopped, or whose context hangs, has work on the GPU and does nothing there.
 void tell(const Rider& rider, double lost_ns) {
   ClientState& state = *rider.state;

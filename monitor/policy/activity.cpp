@@ -19,8 +19,8 @@ void observe(const ClientView& view, Time now, double dt_ns, ClientState& state)
   state.progress = view.progress;
   if (state.progressed) state.progressed_at = now;
   state.was_busy = state.busy || state.held;
-  // What is queued of a process that can't act is no work, and what it would do no claim, but for
-  // what the GPU still gets on with.
+  // The queue of a process that can't act is no work, and its wishes are no claim. Work that the
+  // GPU still gets on with is an exception.
   const bool idles = view.stands && !moved && !state.progressed;
   if (moved || state.progressed || !view.busy) {
     state.stood_ns = 0;

@@ -8,11 +8,11 @@
 //
 //     slice = 3 % of the CPU's part of a burst        at least 20 us, at most the driver's own
 //
-// This holds while the GPU has caught up when the CPU begins to wait: then a wait is as long as it
-// takes to switch, and what is left of the other's slice. A client whose waits are longer has work
-// left on the GPU, is bound by it, and has the shortest slice beside it. So has one of which
-// nothing is known. Whoever turns out to be bound by the GPU as soon as the slice is longer is
-// believed so for a while, longer each time.
+// This holds while the GPU has caught up when the CPU begins to wait. Then a wait takes as long as
+// the switch and the rest of the other's slice. A client whose waits are longer has work left on
+// the GPU, is bound by it, and has the shortest slice beside it. So has one of which nothing is
+// known. A client that turns out to be bound by the GPU with a longer slice is believed so for a
+// while, longer each time.
 #include <cmath>
 
 #include "monitor/policy/look.h"
@@ -94,7 +94,7 @@ void follow(const Rider& rider, const Tick& tick) {
   const Time now = tick.now;
   BurstState& state = rider.state->bursts;
   const Bursts& seen = rider.view->bursts;
-  // What was seen with another slice says nothing of this one.
+  // Bursts seen with another slice say nothing of this one.
   const HighState& high = tick.state.high;
   if (state.since == Time{0} || state.since < std::max(high.yield_since, high.foreseen_since)) {
     if (state.since == Time{0}) {
@@ -142,7 +142,7 @@ std::uint32_t stepped(double us) {
 void choose_slice(HighState& high, double allowed, Time now) {
   const double now_us = slice_us(high);
   if (allowed < now_us * kNear && allowed * kNear > now_us) return;
-  // Who begins to wait for the GPU is protected at once.
+  // A client that begins to wait for the GPU is protected at once.
   if (allowed > now_us && now - high.yield_since < kKeptFor) return;
   const std::uint32_t wanted = stepped(allowed);
   if (wanted == high.yield_us) return;

@@ -6,7 +6,7 @@
 namespace switchyard::monitor::policy {
 namespace {
 
-// A process counts for its job: the job's weight is divided among the channel groups that compete
+// A process counts for its job. The job's weight is divided among the channel groups that compete
 // for it, so ten workers get no more than one. An idle client is weighed as if it were active too,
 // so that it is right when it wakes.
 void divide_weights(std::vector<Rider>& riders) {
@@ -19,8 +19,8 @@ void divide_weights(std::vector<Rider>& riders) {
   }
 }
 
-// A limit is also a cap on the weight, so that slices alone keep it among jobs that always work,
-// and what it leaves is shared by the others.
+// A limit is also a cap on the weight. So slices alone keep it among jobs that always work, and the
+// others share the rest.
 void cap_by_limit(std::vector<Rider>& riders, bool high) {
   struct Job {
     double weight = 0, limit = 0;
@@ -95,15 +95,15 @@ bool needs_short_slices(const Tick& tick, Shares shares) {
   });
 }
 
-// What all active highs have of one round, in microseconds.
+// The time of all active highs in one round, in microseconds.
 double give_highs_long_slices(Tick& tick, bool greedy) {
   const auto is_high = [](const Rider& rider) { return rider.high; };
   const auto works = [](const Rider& rider) { return rider.high && rider.active; };
   const Extent highs = extent(tick.riders, is_high);
   if (highs.count == 0) return 0;
   const Extent active = extent(tick.riders, works);
-  // While they leave a minimum, their round is as short as may be: whoever has one slice in each,
-  // or only begins to, waits for it at everything that it does.
+  // While they leave a minimum, their round is as short as may be. A client that has one slice in
+  // each, or only begins to, waits for it at everything that it does.
   const double round_us =
       std::max<double>(kGreedyRoundUs, kCyclePerClientUs * static_cast<double>(active.count));
   const double smallest =
@@ -120,8 +120,8 @@ double give_highs_long_slices(Tick& tick, bool greedy) {
   return sum;
 }
 
-// The one that may be short: the only active yielder; when none is active, whoever was last, so
-// that a pause in its work changes nothing; else a lone yielder, before its first launch.
+// The one that may be short is the only active yielder. When none is active, it is the last one, so
+// that a pause in its work changes nothing. Else it is a lone yielder, before its first launch.
 const Rider* choose_short(const Tick& tick) {
   const Rider* active = nullptr;
   const Rider* holder = nullptr;
@@ -148,7 +148,7 @@ const Rider* choose_short(const Tick& tick) {
   return chosen;
 }
 
-// What the one yielder that has the GPU gets beside highs that have `highs_us` of each round.
+// The slices of the one yielder that has the GPU beside highs that have `highs_us` of each round.
 Slices slice_for_yielder(const Tick& tick, double highs_us) {
   if (!tick.state.high.greedy || highs_us <= 0) return yielding_slices(tick);
   const double us = std::round(highs_us * tick.rules.minimum / (1 - tick.rules.minimum));
@@ -169,7 +169,7 @@ void yield_to_high(Tick& tick, double highs_us) {
   const bool beside = any_rider(
       tick, [&tick](const Rider& rider) { return active_low(rider) && computes(rider, tick.now); });
   for (Rider& rider : tick.riders) {
-    // Who is protected need not wait, between two close requests, for a yielder to come and go.
+    // A protected client need not wait, between two close requests, for a yielder to come and go.
     rider.plan->linger = rider.high && beside && waits_for_gpu(tick);
     if (rider.high) continue;
     rider.plan->slices = &rider == chosen ? yielders : kYieldShared;

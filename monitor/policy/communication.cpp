@@ -76,7 +76,7 @@ Interval span_of(const Intervals& all) {
   return {first->from, last->from};
 }
 
-// Where the busiest stream never waited it may have computed all the time; where it did in other
+// Where the busiest stream never waited it may have computed all the time. Where it did in other
 // stretches, this one is too short to tell.
 Intervals known_of(const Stretch& stretch, const Intervals& communicating, bool waits) {
   if (!waits) return communicating;

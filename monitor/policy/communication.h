@@ -1,8 +1,8 @@
 // What communication costs a job, by timings of its collectives on the GPU: the rule alone.
 //
-// Concept. A process tells of some of its collectives when they began and how long they took, and
-// when its busiest stream, the one that computes, waited (abi.h: Timings). Between two marks
-// kUntimed all were timed: a *stretch*. Its times are on one clock.
+// Concept. A process tells of some of its collectives when they began and how long they took. It
+// also tells when its busiest stream, the one that computes, waited (abi.h: Timings). Between two
+// marks kUntimed all were timed: a *stretch*. Its times are on one clock.
 //
 //     busiest stream   kernels kernels ▒▒ waits ▒▒ kernels     computing: what is not ▒
 //     another stream           [ collective       ]            communicating: [ ]
@@ -14,12 +14,12 @@
 //     hidden           what is not exposed
 //
 // A collective takes as long as the last rank lets the others wait, and then as long as the
-// transfer. So of ranks that all timed the same collective the shortest time is the transfer, and
-// what another rank has more is its *wait for peers*.
+// transfer. So of ranks that all timed the same collective the shortest time is the transfer. The
+// rest of another rank's time is its *wait for peers*.
 //
-// How much is timed: a process may time kPerLook between two looks. One that has more is timed in
-// stretches of kPerStretch, with pauses whose lengths differ, or each stretch would begin at the
-// same point of an iteration.
+// How much is timed: a process may time kPerLook between two looks. A process with more collectives
+// is timed in stretches of kPerStretch. The pauses between them differ in length, or each stretch
+// would begin at the same point of an iteration.
 //
 // Threading: plain values and pure functions.
 #pragma once

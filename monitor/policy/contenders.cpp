@@ -11,7 +11,7 @@ constexpr double kLongestTurnNs = 2e9;
 // Whatever the weights are: the others are shut out for so long.
 constexpr double kMostTurnNs = 5e9;
 constexpr double kTurnPerHandover = 50;  // 2 %
-// Beside highs that never rest a holder has one slice in each round of theirs: a turn that is
+// Beside highs that never rest a holder has one slice in each round of theirs. A turn that is
 // shorter than a round may pass without one.
 constexpr double kRoundsPerTurn = 2;
 // Of a turn, when it is of the lower classes' minimum: rare, so that it may be short.
@@ -156,7 +156,7 @@ void TurnQueue::settle() {
     if (job == nullptr || !job->wants) continue;
     const double pause = ns(tick_.now - state.idle_since);
     const double unused = std::exchange(state.unused_ns, 0);
-    // Who was away for long had no use for it.
+    // A job that was away for long had no use for it.
     if (pause > brief_pause_ns(turns)) continue;
     state.credit_ns = std::min(turn_ns(key), state.credit_ns + unused);
   }

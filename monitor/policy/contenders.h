@@ -1,5 +1,5 @@
-// The jobs that take turns on one GPU: which of them comes next, for how long, and what each is
-// owed or owes from turns before. Private to turns.
+// The jobs that take turns on one GPU: which of them comes next, and for how long. It also has each
+// job's credit or debt from turns before. Private to turns.
 //
 // Threading: plain values, on the stack of decide().
 #pragma once
@@ -42,10 +42,10 @@ class TurnQueue {
   double turn_ns(std::uint64_t job) const;
   double this_turn_ns(std::uint64_t job) const;  // shorter if it is of the minimum
   double cycle_ns() const;                       // a turn of each, with the hand-overs
-  // What the lower classes must get of their minimum is as much as such a turn.
+  // The lower classes' due part of their minimum is as much as such a turn.
   bool lower_due() const;
-  // Whose turn is next after `holder`'s: the lower classes' when that is due, else the highest's.
-  // Who owes a turn or more pays with this one.
+  // The holder of the next turn after `holder`: the lower classes' when that is due, else the
+  // highest's. A job that owes a turn or more pays with this one.
   std::uint64_t choose(std::uint64_t holder);
 
   // What came after the last look: use of the GPU beyond a turn, and ends of pauses in work.

@@ -1,11 +1,11 @@
-// A consistent cut: where the processes of a job, which wait for each other in collectives, are
-// stopped so that none of them waits: the rules alone.
+// A consistent cut: the rules alone. The processes of a job wait for each other in collectives, and
+// a cut stops them so that none of them waits.
 //
 // Concept. All ranks of a communicator launch the same operations in the same order. If all have
 // launched as many, nothing that was launched waits for what was not. So the target of each
-// communicator is the largest count among its ranks. Who is below a target goes on; who has reached
-// all of his stops before his next collective (switchyard/abi.h: Cut). A process that was past its
-// look at the word passes the target once: then the target is raised.
+// communicator is the largest count among its ranks. A process below a target goes on; one that has
+// reached all of its targets stops before its next collective (switchyard/abi.h: Cut). A process
+// that was past its look at the word passes the target once: then the target is raised.
 //
 //     state       seen                                            → state
 //     Settling    some count is above its target                  → Settling    targets are raised
@@ -20,12 +20,12 @@
 //
 // The first look only sets targets: what it sees was counted before anybody was asked. A process is
 // *there* when its counts have reached their targets and no thread of it is in a launch. One that
-// also sends or receives between more than two ranks must have stopped at a collective, too: nobody
-// can tell which of these belong together, but all of them do that were launched before the same
-// collective.
+// also sends or receives between more than two ranks must have stopped at a collective, too. No one
+// can tell which of these belong together, but all that were launched before the same collective
+// do.
 //
-// Who did not come: a process that is below a target, else one that is in a launch, else one that
-// has not stopped; of several the one that lacks most.
+// The missing one is a process that is below a target, else one that is in a launch, else one that
+// has not stopped. Of several it is the one that lacks most.
 //
 // Threading: pure functions.
 #pragma once

@@ -77,8 +77,8 @@ std::optional<TurnRules> turns_by_weight(const Tick& tick, bool held) {
   return turns;
 }
 
-// One of the lower jobs at a time has what is left: after each close the GPU begins with the same
-// one, so by slices it would have nearly all.
+// One of the lower jobs at a time has the rest. After each close the GPU begins with the same one,
+// so by slices it would have nearly all.
 TurnRules turns_while_foreseen(Foreseen foreseen) {
   TurnRules turns;
   turns.suspended = foreseen == Foreseen::kClosed;
@@ -118,8 +118,8 @@ void arm_newcomers(const Tick& tick, const TurnRules& turns) {
   }
 }
 
-// Who comes in maps memory, and each time waits for a slice of the copies of who leaves. Others may
-// wait for the copies of a job that a guard has found.
+// A job that comes in maps memory, and each time waits for a slice of the leaving job's copies.
+// Others may wait for the copies of a job that a guard has found.
 void shorten_copies(const Tick& tick) {
   const auto any_short = [&tick] {
     return any_rider(tick, [](const Rider& rider) { return is_short(rider.plan->slices); });

@@ -1,8 +1,8 @@
 // Closes the low job's gate before the high job's CPU waits.
 //
-// While the CPU of an eager server works, nobody waits for the GPU: the low job may have slices of
-// milliseconds, which lose next to nothing to switches. What matters is that the GPU is the high
-// job's own when its CPU begins to wait. So the gate closes a *margin* before that:
+// While the CPU of an eager server works, it does not wait for the GPU. The low job may have slices
+// of milliseconds, which lose next to nothing to switches. The GPU must be the high job's own when
+// its CPU begins to wait. So the gate closes a *margin* before that:
 //
 //     high's CPU   launch launch launch ............ launch | wait       | launch launch ...
 //     low's gate   open ........................ | closed                | open ............
@@ -27,7 +27,7 @@
 //
 // Each high job that works has a phase of its own; while one of them says closed, every lower gate
 // is. Several lower jobs take turns while the gates are open (turns.cpp). A burst with few launches
-// is behind the closed gate as a whole: so a server that replays a graph for each token has the GPU
+// is behind the closed gate as a whole. So a server that replays a graph for each token has the GPU
 // to itself from the first token to the last.
 #include <algorithm>
 #include <cmath>
@@ -83,7 +83,7 @@ void judge(Foresight& foresight, const Tick& tick) {
   const double part = 1 - std::exp(-tick.dt_ns / kSmoothOverNs);
   foresight.closed += part * ((closed(foresight) ? 1 : 0) - foresight.closed);
   if (tick.now - foresight.began_at >= kHasHelped) foresight.barred_for = Time{0};
-  // Who does something else by now was not made to wait by this.
+  // A client that does something else by now was not made to wait by this.
   const double changed = foresight.margin.burst_ns / foresight.began_burst_ns;
   const bool bound = foresight.margin.gpu_bound && changed > 0.5 && changed < 2;
   if (!bound && foresight.given_up < kHopeless && foresight.closed < kShutOut) return;
@@ -128,8 +128,9 @@ Obstacle obstacle(const Tick& tick) {
   return Obstacle::kNone;
 }
 
-// As long as may be: until the gate closes nobody waits for the GPU, and each switch costs the low
-// job more than the high one gains. But what the high job launches meanwhile must fit its queue.
+// As long as may be. Until the gate closes no client waits for the GPU, and each switch costs the
+// low job more than the high one gains. But what the high job launches meanwhile must fit its
+// queue.
 double slice_us(const Margin& margin) {
   return std::clamp(kQueuedLaunches * margin.launch_ns / 1e3, kShortestLongUs, kLongestLongUs);
 }

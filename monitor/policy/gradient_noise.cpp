@@ -53,7 +53,7 @@ void Estimator::restart() {
 }
 
 // The least distance is that of two steps. Where the library tells of all steps it is the least of
-// the last ones, for a single short step would change the stride for good.
+// the last ones. A single short step would change the stride for good.
 void Estimator::find_cadence(const Bucket& marker) {
   if (last_marker_ && marker.number > last_marker_->number) {
     std::uint64_t distance = marker.number - last_marker_->number;
@@ -124,7 +124,7 @@ void Estimator::add(const Bucket& bucket) {
     taken_ = 0;
     sum_ = {};
   }
-  // What has no end is no step.
+  // Buckets without an end are no step.
   if (in_round_ && (++buckets_ > most_ || seen_.size() > most_ / 8)) {
     in_round_ = false;
     seen_ = {};

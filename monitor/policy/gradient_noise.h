@@ -1,7 +1,7 @@
 // Gradient noise scale and gradient variance of a data-parallel training: the rule alone.
 //
-// Concept. N ranks have each the gradient g_i of a batch of their own, of size b; g is the mean of
-// all, of B = N b. With |G|² the square of the true gradient and S the variance of one batch:
+// Concept. N ranks have each the gradient g_i of a batch of their own, of size b. The mean of all
+// is g, of B = N b. With |G|² the square of the true gradient and S the variance of one batch:
 //
 //     E |g_i|² = |G|² + S          E |g|² = |G|² + S / N
 //
@@ -10,8 +10,8 @@
 //     |G|² = (N |g|² - |g_i|²) / (N - 1)          S = (|g_i|² - |g|²) / (1 - 1 / N)
 //
 // are free of bias. The noise scale S / |G|² is the critical batch in units of b; divided by N, in
-// units of what the training uses now. A factor that all ranks apply to their gradients, such as a
-// loss scale or the division by N before a sum, is no matter to it.
+// units of what the training uses now. A factor that all ranks apply to their gradients does not
+// matter to it. Such a factor is a loss scale or the division by N before a sum.
 //
 // Norms are sums over buckets, and smoothing is linear: each bucket is smoothed by itself, and the
 // result is the sum. So it is no matter where a step begins. A *round* goes from one marker
@@ -172,7 +172,7 @@ class Ranks {
     most_tellers_ = tellers;
     most_pending_ = pending;
   }
-  // What is complete now.
+  // Answers the buckets that are complete now.
   std::vector<Bucket> add(unsigned rank, const Told& told);
   // Ranks that have told of anything.
   std::size_t telling() const { return latest_.size(); }

@@ -24,7 +24,7 @@ constexpr double kTurnPerEnd = 10;
 constexpr double kLongestTurnNs = 2e9;
 constexpr double kSmoothing = 0.2;
 constexpr unsigned kMissedAtMost = 6;
-// What is reserved goes to nobody for less.
+// A reserved GPU goes to no job for less.
 constexpr double kWorthATurnNs = 5e6;
 
 void enter(Unit& unit, Phase phase, Time now) {
@@ -149,7 +149,7 @@ void note_class(Unit& unit) {
   unit.turns = 0;
 }
 
-// Who is new, was away or was kept out by its own limit begins beside those that had least.
+// A unit that is new, was away or was kept out by its own limit begins beside those that had least.
 void note_wish(Unit& unit, double fewest, Time now) {
   const bool away = !unit.claim.wants && now - unit.worked_at > kBriefPause;
   if (away || unit.claim.spent) unit.wants_since = Time{0};

@@ -1,10 +1,10 @@
 // Turns of gangs: granted on all their GPUs at once, or on none.
 //
 // Concept. decide() looks at one GPU. The ranks of a gang work on several and wait for each other
-// there: while one of them is behind its gate, the others hold their GPUs for nothing. So each look
+// there. While one of them is behind its gate, the others hold their GPUs for nothing. So each look
 // at a GPU where a gang takes turns tells which jobs take them (Claim). Here it is decided for all
-// GPUs together who has a turn, and the next look at each GPU carries it out (ClientView::grant).
-// A GPU where no gang takes turns decides by itself (turns.cpp).
+// GPUs together who has a turn, and the next look at each GPU carries it out (ClientView::grant). A
+// GPU where no gang takes turns decides by itself (turns.cpp).
 //
 // A unit is a gang with all GPUs where it takes turns, or what another job has on one of them.
 //
@@ -15,21 +15,21 @@
 //     Draining   nothing of it runs on its GPUs, or it took too long    → Waiting
 //     any        it takes no turns any more                             → forgotten
 //
-// Gates of ranks that are stopped at a cut stay open until what they have launched has ended: one
-// that was closed in the middle of it would keep the others waiting on their GPUs. Others are
-// closed while they drain.
+// Gates of ranks that are stopped at a cut stay open until their launched work has ended. A gate
+// closed in the middle of it would keep the others waiting on their GPUs. Others are closed while
+// they drain.
 //
 // Ranks are waited for up to kStopsWithin. After an end for which they did not come, one end is not
-// waited for; after the next such end 3, and so on, up to 63. Such ends make no turn longer.
+// waited for. After the next such end it is 3, and so on, up to 63. Such ends make no turn longer.
 //
 // The line: who is owed of the lower classes' minimum, then the higher class, then who had fewer
-// turns. Who wants a GPU of those before it in line has to wait, and reserves its other GPUs, too:
-// these go to who comes after it for no longer than it has to wait anyway. The first in line ends
-// turns only when those of all in its way are over. So no GPU of a gang waits for another one, and
-// GPUs idle only while turns are handed over, or where nobody who wants one fits.
+// turns. A unit that wants a GPU of those before it in line has to wait, and reserves its other
+// GPUs, too. These go to later ones for no longer than it has to wait anyway. The first in line
+// ends turns only when those of all in its way are over. So no GPU of a gang waits for another one.
+// GPUs idle only while turns are handed over, or where no unit that wants one fits.
 //
-// A gang with a limit is closed on all its GPUs when it has had its part of one of them, and open
-// on all when it may go on; likewise at a cut.
+// A gang with a limit is closed on all its GPUs when it has had its part of one, and opens on all
+// together. So it does at a cut.
 //
 // Threading: pure functions over plain values.
 #pragma once
@@ -44,13 +44,14 @@
 namespace switchyard::monitor::policy {
 
 // Ranks that can be stopped at a cut come within a part of an iteration, and what they have
-// launched ends within such a part. Who takes longer is closed where it is: its turn is over.
+// launched ends within such a part. A rank that takes longer is closed where it is: its turn is
+// over.
 inline constexpr Time kStopsWithin = std::chrono::milliseconds(200);
 inline constexpr Time kEndsWithin = std::chrono::milliseconds(200);
-// What still runs behind a closed gate then is one long kernel, which the slices bound.
+// The work that still runs behind a closed gate then is one long kernel, which the slices bound.
 inline constexpr Time kDrainsWithin = std::chrono::milliseconds(5);
 
-// What the GPUs are told of a job.
+// The order to the GPUs about a job.
 enum class Grant : std::uint8_t {
   kLocal,     // each GPU decides by itself
   kOpen,      // it has its turn
@@ -95,7 +96,7 @@ struct Unit {
   bool repaying = false;  // its turn is of that
 };
 
-// What is remembered between two looks.
+// The memory between two looks.
 struct Grants {
   using Key = std::pair<std::uint64_t, std::size_t>;  // a job; a GPU, or kAllGpus for a gang
   static constexpr std::size_t kAllGpus = ~std::size_t{0};

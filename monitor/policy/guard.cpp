@@ -111,8 +111,8 @@ void judge_from(State& state, Time from) {
   forgive(state);
 }
 
-// The mildest that has not been tried. Whoever only computes gains nothing by its copies' slices,
-// and the other way round. A hold only while more is missing than the guard allows.
+// The mildest that has not been tried. A job that only computes gains nothing by its copies'
+// slices, and the other way round. A hold only while more is missing than the guard allows.
 std::optional<Measure> mildest(const Tick& tick, Measures possible, Measures tried,
                                const Growth& growth, double missing) {
   for (const Measure each : kMeasures) {
@@ -188,7 +188,7 @@ void be_disturbed(Tick& tick) {
   try_measure(tick, answer, suspect->measure);
 }
 
-// What is missing by the rounds since a measure was taken; nothing: they have not ended.
+// The part missing by the rounds since a measure was taken; nothing: they have not ended.
 std::optional<double> judged(const State& state) {
   if (!most_ranks(state, [](const Pace& pace) { return pace.measured().has_value(); })) {
     return std::nullopt;

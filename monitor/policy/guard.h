@@ -2,7 +2,7 @@
 //
 // Concept. A job with `--guard 5%` shall not lose more than 5 % of its rate to other jobs. It is
 // *disturbed* when more than half of its ranks are slow in two rounds of iterations (pace.h) and
-// another job has grown meanwhile (suspects.h): that one is the interferer. Something is done to
+// another job has grown meanwhile (suspects.h). That job is the interferer. Something is done to
 // one interferer at a time, the mildest first, and each measure is judged by the next two rounds:
 //
 //     kSlices    its weight is so small that it gets a quarter of what may be missing
@@ -30,13 +30,14 @@
 //     any       the guarded job is held by others' will,   → kQuiet    none at all
 //               does not iterate, or is not guarded
 //
-// A hold is tried only while more than the guard is missing. Whoever is cleared is left alone for a
-// time, which doubles; so is the stay, up to kLongestStay, so a hold is undone within that and the
-// time of a judgement. A job without an iteration for kCeases, or four usual ones, doesn't iterate.
+// A hold is tried only while more than the guard is missing. A job that is cleared is left alone
+// for a time, which doubles. An answer's stay doubles as well, up to kLongestStay: so a hold is
+// undone within that and the time of a judgement. A job without an iteration for kCeases, or four
+// usual ones, doesn't iterate.
 //
-// Nobody is answered for a job of a lower class. Of the same class only a job of the same user is,
-// which has no guard of its own: two that guard themselves against each other would take turns to
-// hold each other (`answerable`, said by who asks).
+// Nobody is answered for a job of a lower class. Of the same class only a job of the same user is
+// answered for, which has no guard of its own. Two that guard themselves against each other would
+// take turns to hold each other (`answerable`, said by the caller).
 //
 // Threading: a plain value.
 #pragma once
@@ -123,7 +124,7 @@ struct Look {
 
 enum class Phase : std::uint8_t { kQuiet, kTrying, kEasing };
 
-// What was done, for the log.
+// The measure, for the log.
 enum class What : std::uint8_t {
   kDisturbed,  // by `job`, and `measure` is the first answer
   kNext,       // the last measure helped in part: this one on top

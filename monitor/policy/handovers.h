@@ -1,7 +1,7 @@
 // Which client hands its memory over to which: the rules alone.
 //
 // Concept. A hand-over has a donor and a recipient on one GPU, and a number by which the two find
-// each other (switchyard/handover.h). It is prepared a moment before the donor has to leave: the
+// each other (switchyard/handover.h). It is prepared a moment before the donor has to leave. The
 // donor offers its memory while it still works, so that no time is lost later.
 //
 //     state      input                                        → state

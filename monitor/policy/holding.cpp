@@ -27,7 +27,7 @@ bool lower_active(const Tick& tick) {
   return any_rider(tick, [](const Rider& rider) { return !rider.high && rider.active; });
 }
 
-// What is queued behind a closed gate is not work on the GPU.
+// Work that is queued behind a closed gate is not work on the GPU.
 bool works(const Rider& rider) { return rider.state->at_work && !rider.state->closed; }
 
 void note_high_work(const Tick& tick, HighState& high) {

@@ -32,7 +32,7 @@ std::uint64_t sum(const Slabs& slabs) {
   return std::accumulate(slabs.begin(), slabs.end(), std::uint64_t{0});
 }
 
-// What of `a` is beyond `b`.
+// The part of `a` beyond `b`.
 Slabs beyond(const Slabs& a, const Slabs& b) {
   Slabs out(a.size());
   for (std::size_t i = 0; i < a.size(); ++i) out[i] = a[i] - std::min(a[i], b[i]);
@@ -114,7 +114,7 @@ Pool pool_of(std::span<const HostUser> users, std::uint64_t budget) {
   return pool;
 }
 
-// What is for those who take no turns.
+// The slabs for those that take no turns.
 std::uint64_t without_turns(std::span<const HostUser> users, const Pool& pool) {
   std::uint64_t slabs = 0;
   for (std::size_t i = 0; i < users.size(); ++i) {

@@ -1,17 +1,17 @@
 // How much of the host's memory each client may keep pinned: one budget, divided fairly.
 //
 // Concept. A client pins in the background what all of its swappable memory needs, long before it
-// leaves. So each gets a share in proportion to what it can use: its memory, the waste of pieces
-// that don't fit, and a few slabs for a start. Where there is enough, nobody is limited below that,
-// and what nobody needs stays with who has pinned it, for pinning takes long.
+// leaves. So each gets a share in proportion to the most that it can use. That is its memory, the
+// waste of pieces that don't fit, and a few slabs for a start. Where there is enough, nobody is
+// limited below that, and what nobody needs stays with who has pinned it, for pinning takes long.
 //
-// What is pinned is nobody else's. One that has more than its share, because another has come or
-// grown, is told its share and gives back as it can; meanwhile the others get only what is left. So
-// what is pinned is never more than the budget, but for slabs whose pinning had begun when a limit
-// fell.
+// Memory that is pinned by one client is no other's. A client may have more than its share, because
+// another has come or grown. It is told its share and gives back as it can; meanwhile the others
+// get only the rest. So what is pinned is never more than the budget, but for slabs whose pinning
+// had begun when a limit fell.
 //
-// Those who take turns on a GPU have together what the others don't: a job that is away keeps what
-// it needs there, and all the rest is for those who may have to leave. As one comes in, what it
+// Those that take turns on a GPU have together all that the others don't. A job that is away keeps
+// its need there, and all the rest is for those that may have to leave. As one comes in, what it
 // needed becomes the giver's. So the pool must hold what all together lack on the GPU, and not what
 // each of them lacks in turn.
 //
@@ -48,8 +48,8 @@ constexpr std::uint64_t usable_part(std::uint64_t pinned_bytes) {
   return pinned_bytes - pinned_bytes / 8;
 }
 
-// How much those who take turns can have away at a time, however that is spread among them and
-// whoever is to leave next: at least one slab is left for that one.
+// The most that those which take turns can have away at a time, however that is spread among them
+// and whichever is to leave next. At least one slab is left for that one.
 std::uint64_t turns_hold(std::span<const HostUser> users, std::uint64_t budget);
 
 // How much each may keep pinned.

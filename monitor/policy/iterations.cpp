@@ -197,7 +197,7 @@ void Finder::look() {
   if (!missing && 2 * since_look_ < events_.size()) return;
   since_look_ = 0;
   const bool doubted = marker_ && !missing && !is_candidate(events_, *marker_);
-  // What came before the last marker is of the program that has ended.
+  // Events before the last marker are of the program that has ended.
   const std::size_t size = missing ? std::min(since_marker_, events_.size()) : events_.size();
   const auto found = doubted ? choose_among(events_.begin(), events_.end(), weight_, marker_)
                              : choose_latest(events_, size, weight_, marker_);

@@ -2,7 +2,7 @@
 //
 // Concept. A training repeats itself: the same collectives of the same sizes, or the same kernels
 // on the same grids. One of them that comes once in each iteration is the *marker*. Iterations are
-// markers; their rate is that of the markers' times. What is launched need not be understood.
+// markers; their rate is that of the markers' times. The launches need not be understood.
 //
 //     events    a b b c   a b b c   a b b c  L  a b b c      a: first layer, L: a log every 3 steps
 //     marker    a         a         a           a
@@ -30,7 +30,7 @@
 //     is none, and comes between those of the choice    → what the choice is now
 //     events were lost                                  → the same; its rate is not known
 //
-// The last but one ends a wrong marker, which was chosen by a program's first events: the forward
+// The last but one ends a wrong marker, which was chosen by a program's first events. The forward
 // pass of a sharded model gathers the same for each layer. What an evaluation repeats comes after
 // the marker, and not on both sides of it.
 //
@@ -56,7 +56,7 @@ inline constexpr std::size_t kFewestMarkers = 4;
 inline constexpr std::size_t kMostMissed = 64;
 // The rate is that of so long, and of four iterations at least.
 inline constexpr Time kRateOf = std::chrono::seconds(10);
-// What comes more often is a burst of launches, and no iterations.
+// A class that comes more often is a burst of launches, and no iterations.
 inline constexpr double kMostPerSecond = 1000;
 
 struct Event {
@@ -115,7 +115,7 @@ class Finder {
   std::size_t since_look_ = 0;
 };
 
-// What the choice is among these launches; nothing: none is a marker.
+// The choice among these launches; nothing: none is a marker.
 std::optional<std::uint32_t> marker_of(const std::vector<Event>& events);
 
 }  // namespace switchyard::monitor::iterations

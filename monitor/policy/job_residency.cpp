@@ -26,7 +26,7 @@ Time cost_of_move(const JobResidency& from, const Seen& seen, Time now) {
   return seen.pinned_bytes > from.pinned_then ? std::min(took, kMostOfFirst) : took;
 }
 
-// Its limits are lifted. Who came in parts has been moving since the first of them.
+// Its limits are lifted. A job that came in parts has been moving since the first of them.
 Step swapping_in(JobResidency to, Action action, const Seen& seen, Time now) {
   if (!to.arriving) to = begin_move(to, seen, now);
   to.arriving = false;
@@ -63,7 +63,7 @@ Step found_away(JobResidency to) {
   return enter(to, State::kSwappedOut, Action::kAdopt);
 }
 
-// What could not leave is asked again later only.
+// A job that could not leave is asked again later only.
 JobResidency backing_off(JobResidency to, Time now) {
   to.stayed_at = now;
   to.rests_until = now + kRests;
@@ -128,7 +128,7 @@ Step could_not_leave(const JobResidency& from, const Input& input, Time now) {
   const Reasons ends = moves ? Reasons(Reason::kMove) : kAllReasons.with(Reason::kMove);
   JobResidency to = backing_off(wanted_in(from, ends).to, now);
   to.failure = input.failure;
-  // What was promised to it may be another's by now: then it waits.
+  // The room promised to it may be another's by now: then it waits.
   if (to.state == State::kSwappedOut) return stays(to);
   return swapping_in(to, Action::kStayIn, input.seen, now);
 }
@@ -147,7 +147,7 @@ Step works(JobResidency to, Time now) {
   return stays(to);
 }
 
-// Whoever wanted it out asks again later. Its idle time counts anew.
+// A reason that wanted it out asks again later. Its idle time counts anew.
 Step not_held(const JobResidency& from, Time now) {
   JobResidency to = backing_off(from, now);
   to.worked_at = Time{0};

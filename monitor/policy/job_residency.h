@@ -100,7 +100,7 @@ struct Failure {
   bool operator==(const Failure&) const = default;
 };
 
-// What is remembered between two inputs.
+// The memory between two inputs.
 struct JobResidency {
   State state = State::kResident;
   Reasons wanted_out;
@@ -140,7 +140,7 @@ enum class Event : std::uint8_t {
 };
 inline constexpr unsigned kEvents = 15;
 
-// What is seen of the job and of the others.
+// The observations of the job and of the others.
 struct Seen {
   bool has_memory = false;         // some of it is on a device, or may come at any time
   bool all_there = false;          // none of its memory is away
@@ -179,13 +179,13 @@ struct Step {
   bool changed = false;  // of state or reasons: others decide anew
 };
 
-// What could not leave is left alone for so long by those who lack room. By who has waited since
+// Jobs that lack room leave one that could not leave alone for so long. By who has waited since
 // before that it is left alone as long as it waits.
 inline constexpr Time kRests = std::chrono::seconds(10);
 // NVML is asked before anything is promised: not for who waits in every look.
 inline constexpr Time kTryEvery = std::chrono::milliseconds(100);
-// Who leaves for the first time pins host memory for it, which takes ten times as long as to move:
-// the next move costs less, so one in which anybody pins counts for no more than this.
+// A job that leaves for the first time pins host memory for it, which takes ten times as long as to
+// move. The next move costs less, so one in which any process pins counts for no more than this.
 inline constexpr Time kMostOfFirst = std::chrono::milliseconds(250);
 
 Step next(const JobResidency& from, const Input& input, Time now);

@@ -1,9 +1,10 @@
 // Which launches a process records, so that the ring of its page holds them: the rule alone.
 //
 // Concept. A framework launches up to some hundred thousand kernels a second, and the ring has room
-// for a few thousand. What repeats once in an iteration is rare, so the frequent ones are left out.
-// Kernels are told apart by classes, a byte of a hash. All are asked for first. While more come
-// than the ring holds, the classes that came most often are dropped, until the rest would fit:
+// for a few thousand. A class that repeats once in an iteration is rare, so the frequent ones are
+// left out. Kernels are told apart by classes, a byte of a hash. All are asked for first. While
+// more come than the ring holds, the classes that came most often are dropped, until the rest would
+// fit:
 //
 //     all ──► what came is too much: drop the most frequent ──► the rest fits: settled
 //      ▲                                                              │

@@ -1,9 +1,9 @@
 // Ceilings. A job with a limit has a budget of GPU time that fills at the limit's rate. While its
 // gate is open it is spent; at nothing the gate closes, at full it opens. The depth is such that
 // a job that always works opens and closes once in a period, however high its limit is. Where jobs
-// take turns, a period is no shorter than a turn of each, and while the others have theirs the job
-// saves up, or it would lose what it may have to them. A job that is held for one that guards
-// itself is closed as one that has used up its budget.
+// take turns, a period is no shorter than a turn of each. The budget accumulates during other jobs'
+// turns, or the job would lose its part to them. A job that is held for one that guards itself is
+// closed as one that has used up its budget.
 #include <algorithm>
 #include <map>
 #include <utility>
@@ -14,8 +14,8 @@ namespace switchyard::monitor::policy {
 namespace {
 
 constexpr double kPeriodNs = 50e6;
-// A job whose turn is another's saves up at most so much, over two seconds 2 points, or what it may
-// have in so many rounds of turns: it may want its turn just after it would have been its.
+// A job saves up at most so much during another's turn. That is 2 points over two seconds, or its
+// part of so many rounds of turns. It may want its turn just after the turn would have been its.
 constexpr double kSavedNs = 40e6;
 constexpr double kSavedCycles = 2;
 constexpr double kLongestPeriodNs = 1e9;
@@ -113,7 +113,7 @@ void hold_limits(Tick& tick) {
     }
     if (!job.held && (state.spent || job.at_work)) tick.again_in_ns(next_look_ns(tick, job, state));
   }
-  // What it has of the GPU depends on who else works.
+  // Its part of the GPU depends on which others work.
   if (!metered.empty()) {
     for (const Rider& rider : tick.riders) rider.plan->watch = true;
   }

@@ -76,10 +76,10 @@ inline bool computes(const Rider& rider, Time now) {
 }
 
 // --- activity.cpp ---
-// Who works, who would, and when the activity of those that do may end.
+// Notes whether the client works or would, and when the activity of one that works may end.
 void observe(const ClientView& view, Time now, double dt_ns, ClientState& state);
-// Nothing of a client whose gate is closed runs on the GPU any more, as far as one can tell: what
-// is queued behind the gate counts as submitted, so only a lack of progress shows it.
+// Nothing of a client whose gate is closed runs on the GPU any more, as far as one can tell. Work
+// queued behind the gate counts as submitted, so only a lack of progress shows it.
 bool drained(const Rider& rider, Time now);
 
 // --- account.cpp ---
@@ -112,8 +112,8 @@ bool take_turns(Tick& tick, const TurnRules& rules);
 const Rider* shortable_holder(const Tick& tick);
 
 // --- claims.cpp ---
-// Tells of the jobs that take turns here (by `queue`; null: nobody does), if one of them is a gang,
-// and of gangs with a limit.
+// Tells of the jobs that take turns here (by `queue`; null: none does), if one of them is a gang.
+// Tells of gangs with a limit, too.
 class TurnQueue;
 void list_claims(Tick& tick, const TurnQueue* queue);
 // Whether a turn of one of them is decided for all GPUs together.
@@ -128,15 +128,15 @@ inline constexpr Time kBurstWindow = std::chrono::milliseconds(100);
 constexpr bool is_enough(Time window, std::uint32_t bursts) {
   return (window >= kBurstWindow && bursts >= 3) || (window >= 4 * kBurstWindow && bursts > 0);
 }
-// Follows how long the CPUs of the high class work between two waits, and from that how long the
-// slice of the one that yields may be. Only beside an active lower class.
+// Follows how long the CPUs of the high class work between two waits. From that follows how long
+// the slice of the one that yields may be. Only beside an active lower class.
 void follow_bursts(Tick& tick);
 // Bursts are not timed now, so no window goes on.
 void forget_windows(State& state);
 // The high class waits for the GPU, as far as one can tell: lingering and numbers are worth it.
 bool waits_for_gpu(const Tick& tick);
-// How long a wait is at most where the GPU has caught up when it begins: each high job is switched
-// to once, after what is left of the other's slice.
+// The longest wait where the GPU has caught up when it begins. Each high job is switched to once,
+// after the rest of the other's slice.
 double caught_up_ns(const Tick& tick);
 // What the one that yields gets instead of the shortest slice.
 Slices yielding_slices(const Tick& tick);

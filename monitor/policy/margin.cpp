@@ -1,13 +1,13 @@
 // How long before a wait of the high job the low job's gate closes.
 //
-// This *margin* is what the low job's accepted work and its slice take to drain, and what the high
-// job has queued meanwhile takes to run. It is steered by the waits: it grows by what they are too
-// long, and shrinks by a part while they are short. One long wait among short ones says little.
+// This *margin* is the time in which the low job's accepted work and its slice drain, and the high
+// job's new queue runs. It is steered by the waits: it grows by what they are too long, and shrinks
+// by a part while they are short. One long wait among short ones says little.
 //
 // Only *long bursts* say anything of it, those whose CPU works for about a millisecond or more. A
 // server that launches its first token kernel by kernel, and replays a graph for each other one,
 // has both sorts. Its waits for a graph are as long as the graph takes, whatever the margin is.
-// A thread that loses its CPU between a launch and its wait has no long burst: its launches take
+// A thread that loses its CPU between a launch and its wait has no long burst. Its launches take
 // longer than those of its other bursts. Otherwise one such moment would give the low job slices of
 // milliseconds, and each of the next requests would find the GPU taken.
 #include <algorithm>
@@ -33,7 +33,7 @@ constexpr double kAllowedNs = 20e3;     // of a wait, beyond what is its own,
 constexpr double kAllowed = 0.005;      // and that part of what the CPU does
 constexpr double kOtherHighNs = 200e3;  // and this for each other high job
 // Of each wait, beyond what is its own. A wait of several milliseconds was not foreseen, or another
-// high job had the GPU: no margin helps it, and it must not count as ten that are too long.
+// high job had the GPU. No margin helps it, and it must not count as ten that are too long.
 constexpr double kHeardNs = 400e3;
 constexpr Time kTryAgain = std::chrono::seconds(8);  // what no margin takes away
 constexpr double kTryFactor = 3;
@@ -103,7 +103,7 @@ void classify(Margin& margin) {
   if (4 * margin.long_waits < margin.count) margin.gpu_bound = false;
 }
 
-// What a wait has of its own, by a margin that leaves nothing else in it.
+// A wait's own time, by a margin that leaves nothing else in it.
 void try_longer(Margin& margin, double wait_ns, const Tick& tick) {
   if (waits_long(margin)) {
     if (tried_ns(margin) < most_ns(margin)) {
@@ -157,7 +157,7 @@ void follow_long_bursts(Margin& margin, const Bursts& seen, std::uint32_t fresh,
   for (std::uint32_t i = fresh; i-- > 0;) {
     add(margin, seen.number(seen.count - i), launch_us, caught_up);
   }
-  // What was seen with another slice says nothing of this one.
+  // Bursts seen with another slice say nothing of this one.
   const HighState& high = tick.state.high;
   const Time stopped = high.foreseen_since + (on ? kUnarmed : Time{0});
   if (margin.since == Time{0} || margin.since < std::max(high.yield_since, stopped)) {

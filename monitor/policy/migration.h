@@ -1,11 +1,11 @@
 // How a job comes from one GPU to another: the rules alone.
 //
-// Concept. The host pool of a process is unpinned first, while the job works. What goes by the
-// host is copied there before. All memory of the job leaves to the host, or stays behind without
-// it. Then its contexts leave, and it uses no GPU (job_residency.h, reason kMove). Each of its
-// processes is told on which GPU it shall be, and brings its contexts back there. Then the memory
-// comes. What fails on the way leads back: each process that the driver does not restore on the
-// other GPU is where it was, and those that are there leave once more. The executor
+// Concept. The host pool of a process is unpinned first, while the job works. Memory that goes by
+// the host is copied there before. All memory of the job leaves to the host, or stays behind
+// without it. Then its contexts leave, and it uses no GPU (job_residency.h, reason kMove). Each of
+// its processes is told on which GPU it shall be, and brings its contexts back there. Then the
+// memory comes. A failure on the way leads back. Each process that the driver does not restore on
+// the other GPU is where it was, and those that are there leave once more. The executor
 // (residency/migrations.h) looks, does the actions, and keeps room for the job on both GPUs until
 // the end.
 //

@@ -2,8 +2,8 @@
 //
 // Concept. Iterations are taken together to rounds of at least kShortestRound: below that they
 // scatter more than what is looked for. The *usual* period is the median of the last rounds that
-// were not slow. A round is slow when it takes longer than the usual by more than the guard allows,
-// and by more than four times the median deviation of the usual rounds:
+// were not slow. A round is slow when it takes longer than the usual by more than the guard allows.
+// It must also be longer by more than four times the median deviation of the usual rounds:
 //
 //     a round                                        → slow in a row   usual
 //     fewer than kFewestUsual are known              → 0               learns it

@@ -1,9 +1,9 @@
 // Where memory that leaves may be parked on another GPU, and how it makes way there: the rules
 // alone.
 //
-// Concept. What a client may park is a level: so many bytes on one GPU. They count there as held
-// from when they are allowed until the last of them has left. What is allowed never exceeds what
-// nobody has or was promised, and falls when a job needs that room. Then the client moves the
+// Concept. A client's permission to park is a level: so many bytes on one GPU. They count there as
+// held from when they are allowed until the last of them has left. It never exceeds the room that
+// no job has or was promised, and falls when a job needs that room. Then the client moves the
 // excess on to the host.
 //
 //     state      input                                         → state     allowed
@@ -55,9 +55,9 @@ struct Parker {
   Time stepped_at{0};         // when
   bool fails = false;         // it says that it can't
 
-  // What nobody else can have of that GPU.
+  // The memory of that GPU that no other can have.
   std::uint64_t held() const { return std::max(allowed, there); }
-  // What is there of that, by its page, which may say anything.
+  // The part of that which is there, by its page, which may say anything.
   std::uint64_t bounded(std::uint64_t said_bytes) const { return std::min(said_bytes, most); }
 };
 

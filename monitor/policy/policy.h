@@ -17,11 +17,11 @@
 //                            take turns in proportion
 //
 // A high client that sleeps keeps its long slice, and the only active yielder beside it stays
-// short: that costs nothing while the high one has no work, and its first request after the sleep
-// finds the GPU as quick as the next. A high class that never sleeps leaves the others a minimum.
+// short. That costs nothing while the high one has no work. Its first request after the sleep finds
+// the GPU as quick as the next. A high class that never sleeps leaves the others a minimum.
 //
-// The other kinds only say who is high (deadline: the job with the earliest; fair: nobody), or that
-// one job at a time has the GPU (exclusive). Limits and pauses hold in all of them.
+// The other kinds only say who is high, or that one job at a time has the GPU (exclusive). By
+// deadline it is the job with the earliest, by fair none is. Limits and pauses hold in all of them.
 //
 // The rooms, in the order in which a look goes through them:
 //
@@ -75,7 +75,7 @@ inline constexpr double kLowBesideNormal = 0.1;
 
 enum class Kind : std::uint8_t { kPriority, kFair, kExclusive, kDeadline };
 
-// What a person has chosen for the GPU, and what it takes.
+// A person's choice for the GPU, and its settings.
 struct Rules {
   Kind kind = Kind::kPriority;
   bool slices = true;     // the driver takes slices here
@@ -108,9 +108,9 @@ struct ClientView {
   bool moves = false;                // its memory is on its way off this GPU, away, or coming back
   bool leaves = false;               // it is on its way off
   double limit = 0;                  // of the GPU's time, for the whole job; 0: none
-  // Of the job, for the sake of a job that guards itself: the limit is of that, its copies' slices
-  // are as short as may be, and its gate is closed as if its limit were used up.
-  // `restrained`: any of this, or a smaller weight.
+  // Of the job, for the sake of a job that guards itself. The limit may be of that, its copies'
+  // slices as short as may be, and its gate closed as if its limit were used up. `restrained`: any
+  // of this, or a smaller weight.
   bool limited_by_guard = false, short_copies = false, held_by_guard = false, restrained = false;
   Time deadline{0};  // of the job, on `now`'s clock; 0: none
   // Of the job: its ranks wait for each other on several GPUs; they can be stopped at a cut, and

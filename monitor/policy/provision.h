@@ -46,7 +46,7 @@ inline constexpr Time kProbeEvery = std::chrono::seconds(30);
 double weight_of(int level);
 
 struct Look {
-  // What the job has begun since the last look, of the rank that is looked at.
+  // The iterations that the job has begun since the last look, of the rank that is looked at.
   std::vector<Time> began = {};
   bool broken = false;     // the first does not follow on what was told last
   bool held = false;       // its rate says nothing now

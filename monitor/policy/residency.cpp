@@ -51,7 +51,7 @@ struct InLine {
 bool before(const InLine& a, const InLine& b) {
   if (a.goes_to_its_cut() != b.goes_to_its_cut()) return a.goes_to_its_cut();
   if (a.job->priority != b.job->priority) return a.job->priority > b.job->priority;
-  // Who works takes what nobody works with: else each growth of it would cost a turn.
+  // A job that works takes memory that no job works with: else each growth of it would cost a turn.
   const auto key = [](const InLine& each) {
     return std::tuple(each.job->takes_turns, !(each.stays || each.kept_serves), each.waits_since,
                       each.job->job);
@@ -127,7 +127,7 @@ RoomPlan serve(std::span<const Oversubscriber> jobs, const InLine& next,
     if (giver == nullptr || key(job) < key(*giver)) giver = &job;
   }
   if (giver == nullptr) {
-    // What is free lets it leave the host in part, where others need the room of it.
+    // Free room lets it leave the host in part, where others need the room of it.
     out.arrives = first->out;
     return out;
   }
@@ -141,7 +141,7 @@ RoomPlan serve(std::span<const Oversubscriber> jobs, const InLine& next,
     // One that idles may begin to work, and then stays.
     if (giver->active) out.soon_bytes = lacks;
   } else {
-    // What is only kept goes in larger parts: who grows asks again and again.
+    // Memory that is only kept goes in larger parts, because a growing job asks again and again.
     const std::uint64_t part = giver->out ? gives_at_most(*giver) / 8 : 0;
     out.gives_bytes = std::max(lacks, part);
     out.served = true;

@@ -1,28 +1,34 @@
-// Who must leave the device so that another fits: the turns of jobs that oversubscribe its memory.
+// Which job must leave the device so that another fits: the turns of jobs that oversubscribe
+// memory.
 //
-// Concept. Those who want room stand in one line: the higher class first, then who needs more
-// within its stay, then who has waited longest. Only the first is served, by one job at a time that
-// gives as much as is lacking: what one that is out has kept, else one that idles, else one whose
-// stay is over, the lowest class first, of these the one that has been there longest. A higher
-// class waits for nobody's stay, and an active one gives nothing to a lower class. A stay lasts
-// twenty times what moving took last (one goes while the other comes), so that moving costs at most
-// a twentieth of the time, but for half a minute at most. Nobody leaves for one that fits already,
-// nor while another's memory moves. Who asks for memory, and so can be refused, asks each of the
-// others once: a job that has stayed since, and has not left after that, is no giver for it.
+// Concept. Jobs that want room stand in one line. Only the first is served, by one donor at a time,
+// which gives as much as is lacking.
 //
-// A job that doesn't oversubscribe takes no turns: it gets only what those who are out have kept.
+//     first in line   the higher class, then the one that needs more within its stay, then the one
+//                     that has waited longest
+//     donor           a job that is out, of the memory that it has kept; else an idle job; else one
+//                     whose stay is over: of the lowest class the one that has been there longest
 //
-// Room is granted whole or not at all. A job works with all of its memory, so one that wants room
+// A higher class waits for no stay, and an active job gives nothing to a lower class. A stay lasts
+// twenty times as long as the last move, in which one job goes while the other comes. So moving
+// costs at most a twentieth of the time, unless kLongestStay ends the stay before. No job leaves
+// for one that fits already, nor while another's memory moves. A job that asks for memory, and so
+// can be refused, asks each of the others once. A job that was told to leave since then, and
+// stayed, is no donor for it.
+//
+// A job that doesn't oversubscribe takes no turns: it gets only memory kept by jobs that are out.
+//
+// Room is granted whole or not at all. A job works with all of its memory. So one that wants room
 // on several GPUs is served on all of them in one look, or on none. It has one place in the line
-// for all its GPUs. Who wants one of the GPUs of those before it waits, and takes nothing on its
-// others meanwhile; who comes after it may have these. So nobody holds room on a GPU while it waits
-// for another's on a second one, and the first in line waits for stays only.
+// for all its GPUs. A job waits if one before it in the line wants one of its GPUs. It takes
+// nothing on its others meanwhile, so later jobs may have these. No job holds room on a GPU while
+// it waits for another's on a second one, and the first in line waits for stays only.
 //
 // A gang with a rank that waits for memory may come to no cut: its other ranks may have launched
-// what needs this one. If what those who are out have kept is enough for it, it comes before those
-// of its class who wait for a turn, and before everybody while it is on its way to a cut: the
-// others wait for that. Else it keeps its place, and gives after all others who could. Of two such
-// gangs only the one that is behind is asked to give to the other.
+// work that needs this one. A gang is served first in its class if the memory kept by jobs that are
+// out suffices. On its way to a cut it comes before all jobs, because the others wait for that.
+// Else it keeps its place, and gives after all others that could. Of two such gangs only the one
+// that is behind is asked to give to the other.
 //
 // Threading: pure functions of what they are told.
 #pragma once
@@ -40,9 +46,9 @@ namespace switchyard::monitor::policy {
 inline constexpr unsigned kStayMoves = 20;
 inline constexpr Time kShortestStay = std::chrono::milliseconds(200);
 // Of two jobs each shall get on within every half minute, whatever their moves take or a client
-// says of that; past 1.2 s a move costs more than a twentieth, therefore.
+// says of that. So past 1.2 s a move costs more than a twentieth.
 inline constexpr Time kLongestStay = std::chrono::seconds(25);
-// Who must leave is known so long before: as long as it takes to offer a thousand chunks.
+// The donor is named this long in advance: as long as it takes to offer a thousand chunks.
 inline constexpr Time kKnownAhead = std::chrono::milliseconds(250);
 
 // A job that oversubscribes, as one GPU sees it.

@@ -28,7 +28,7 @@ void see(Member& member, const Process& process, const Place& place, Time now) {
   member.stopped = process.stopped;
 }
 
-// Who isn't seen any more has ended, or its communicator has.
+// A rank that isn't seen any more has ended, or its communicator has.
 void forget(State& state, const std::set<pid_t>& living) {
   std::size_t gone = 0;
   for (auto& [id, ranks] : state.communicators) {

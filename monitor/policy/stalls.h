@@ -107,7 +107,7 @@ struct State {
   std::map<std::uint64_t, Ranks> communicators = {};
 };
 
-// What is to be told after one look.
+// The stalls to be told after one look.
 std::vector<Stall> next(State& state, const std::vector<Process>& processes, Time now);
 
 }  // namespace switchyard::monitor::stalls

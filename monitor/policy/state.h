@@ -34,15 +34,15 @@ struct WaitHistory {
   bool began = false;
   std::array<std::uint16_t, kKept> launches{};  // the newest last
   unsigned kept = 0;
-  // Sums over the last bursts that were judged, in launches: of all, of those whose wait was
-  // foreseen, and of those whose place in the order foretold it.
+  // Sums over the last bursts that were judged, in launches: of all, and of those whose wait was
+  // foreseen. The third is of those whose place in the order foretold it.
   double all = 0;
   double foreseen = 0;
   double in_order = 0;
   unsigned judged = 0;  // so many were; it stops where that is enough
 };
 
-// What a client's long bursts were, and how long before their waits the gate closes (margin.cpp).
+// A client's long bursts, and how long before their waits the gate closes (margin.cpp).
 struct Margin {
   // Sums of the window: of long bursts, whose CPU works for so long that the low job may come in.
   Time since{0};
@@ -116,12 +116,12 @@ struct ClientState {
   Time closed_at{0};
   std::uint32_t spacing_us = 0;
 
-  // What it had of the GPU (account.cpp).
+  // Its use of the GPU (account.cpp).
   double had_ns = 0;       // since the last look
   double unproven_ns = 0;  // since its gate closed, if it turns out that it was still running
   double share = -1;
-  // What is told of the look (ClientPlan), and what is not told yet, because its GPU has not got on
-  // since.
+  // The figures told of the look (ClientPlan), and those not told yet, because its GPU has not got
+  // on since.
   double told_ns = 0;
   double untold_ns = 0;
   double lost_ns = 0;
@@ -142,7 +142,7 @@ struct JobState {
   Time idle_since{0};         // its work pauses since then
 };
 
-// Whose turn it is among jobs that have the GPU one after the other.
+// The holder of the turn among jobs that have the GPU one after the other.
 struct Turns {
   enum class Phase : std::uint8_t {
     kNone,      // nobody takes turns

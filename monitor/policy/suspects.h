@@ -1,9 +1,10 @@
-// Who began to do more just when a job became slower: the rule alone, for the guard (guard.h).
+// The jobs that began to do more just when a job became slower: the rule alone, for the guard
+// (guard.h).
 //
-// Concept. Of each other job on its GPUs we know for how long it had work there, how many kernels
-// and copies it launched, and how many bytes those copies moved. What a job does while the guarded
-// one goes at its usual pace is *usual*, too: the most of it counts, and is forgotten over half a
-// minute. What it does from the last such moment on is *new*:
+// Concept. Of each other job on its GPUs we know for how long it had work there, and how many
+// kernels and copies it launched. We also know how many bytes those copies moved. The work of a job
+// while the guarded one goes at its usual pace is *usual*, too. The most of it counts, and is
+// forgotten over half a minute. Its work from the last such moment on is *new*:
 //
 //     the new against the usual                            → it has grown
 //     it has work for half as long again, and 5 % of the time more   → yes
@@ -11,17 +12,17 @@
 //     its copies move for four times as long, 5 % of the time more   → yes, by its copies
 //     anything else                                                  → no
 //
-// A job that always has work gets on faster when another leaves it room, so what it gets done says
-// little: it takes four times as much.
+// A job that always has work gets on faster when another leaves it room. So the work that it got
+// done says little: it takes four times as much.
 //
 // *Moving* puts bytes into the unit of work: for how long they keep a link, or the GPU's memory,
 // busy at a nominal rate. On a slower link it is less than it takes. That is good enough: a job
 // that fills half of such a link still moves for many times 5 % of the time.
 //
-// The *score* says which of several has grown most, in GPUs. How long a job has work for copies
-// says nothing of what they take: one that launches a tiny copy now and then has work all the time.
-// So of the time with work only the kernels' part counts, by its launches, and of copies their
-// moving.
+// The *score* says which of several has grown most, in GPUs. The time for which a job has work for
+// copies says nothing of their cost. A job that launches a tiny copy now and then has work all the
+// time. So of the time with work only the kernels' part counts, by its launches, and of copies
+// their moving.
 //
 // The guarded job's CPU is ahead of its GPU, so it seems to go at its usual pace for a moment after
 // another has begun. So the last two rounds don't count as usual yet.
@@ -84,10 +85,10 @@ class Suspects {
  public:
   using Activities = std::map<std::uint64_t, Activity>;  // by job
 
-  // The guarded job went at its usual pace until now. What those of `but` do is not usual:
-  // something is done to them.
+  // The guarded job went at its usual pace until now. The work of those in `but` is not usual: a
+  // measure is taken against them.
   void usual(const Activities& all, const std::set<std::uint64_t>& but, Time now);
-  // What a job does now is usual from now on.
+  // The job's present work is usual from now on.
   void accept(std::uint64_t job, const Activities& all, Time now);
   // Nothing that a job does is usual any more.
   void forget(std::uint64_t job) { seen_.erase(job); }

@@ -4,7 +4,7 @@
 //             closed                                raised, lowered   in force
 //
 // A turn is so long that handing over costs at most a fiftieth of it, and in proportion to the
-// job's weight. What runs on after a turn's end is taken off the next; what is left of a turn when
+// job's weight. Work that runs on after a turn's end is taken off the next. The rest of a turn when
 // the work pauses is added to the next, unless the job stays away.
 #include "monitor/policy/contenders.h"
 
@@ -20,7 +20,7 @@ constexpr double kSmoothing = 0.2;
 constexpr Time kIdleEnds = milliseconds(2);
 // The part of a turn that brief pauses may take.
 constexpr double kPatience = 0.15;
-// What still runs then is one long kernel, which the slices bound.
+// Work that still runs then is one long kernel, which the slices bound.
 constexpr Time kDrainAtMost = milliseconds(5);
 // A process that doesn't confirm a slice (it is stopped, say) must not stop the others.
 constexpr Time kSliceAtMost = milliseconds(50);
@@ -58,8 +58,8 @@ void hand_over(Tick& tick, std::uint64_t next) {
   enter(tick, Phase::kDraining);
 }
 
-// A pause that is shorter than handing over isn't worth it. Who has been owed for brief ones is
-// granted some.
+// A pause that is shorter than handing over isn't worth it. A job that has been owed for brief ones
+// is granted some.
 bool paused_for_long(Tick& tick, const Contender& holder) {
   Turns& turns = tick.state.turns;
   if (holder.at_work) {
@@ -144,7 +144,7 @@ void step_slicing(Tick& tick, const TurnRules& rules, const TurnQueue& jobs) {
 void step(Tick& tick, const TurnRules& rules, TurnQueue& jobs) {
   Turns& turns = tick.state.turns;
   if (turns.phase == Phase::kNone) {
-    // Who had the short slice goes on with it; it is open already.
+    // The job that had the short slice goes on with it; it is open already.
     const auto last = std::find_if(tick.riders.begin(), tick.riders.end(), [&](const Rider& r) {
       return r.view->client == tick.state.short_holder && jobs.find(r.job()) != nullptr;
     });
@@ -179,7 +179,7 @@ bool has_turn(const Rider& rider) {
   return rider.view->grant == Grant::kOpen || rider.view->grant == Grant::kStopping;
 }
 
-// Whose turn it is was decided for all GPUs together (grants.h).
+// The holder of the turn was decided for all GPUs together (grants.h).
 void follow_grants(Tick& tick, const TurnRules& rules, const TurnQueue& jobs) {
   Turns& turns = tick.state.turns;
   turns.cycle_ns = jobs.cycle_ns();

@@ -1,9 +1,9 @@
 // Which launches the next wait of a client's CPU comes after. Pure.
 //
 // Concept. Between two waits an eager server launches nearly as many kernels as it did before, or
-// one of a few recurring numbers. What the next number is follows from what came after the same
-// numbers before. If their order does not recur, each number that does is a candidate. A *span* of
-// launches ends a little above a candidate, and begins as many launches below it as the low job
+// one of a few recurring numbers. The next number follows from the numbers that came after the same
+// ones before. If their order does not recur, each number that does is a candidate. A *span* of
+// launches ends a little above a candidate. It begins as many launches below it as the low job
 // needs to leave the GPU.
 //
 //     launches since the last wait   0 ........ from ====== candidate == to .......

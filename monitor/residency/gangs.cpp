@@ -92,8 +92,8 @@ void gather(Registry& registry, Job& job, Time now) {
   if (job.gang.cut.phase == cut::Phase::kThere) enter(job, Stage::kDraining, now);
 }
 
-// Whether nothing that has a number is left on its GPUs. What was launched without one can't be
-// stopped by a gate either.
+// Whether nothing that has a number is left on its GPUs. Work that was launched without one can't
+// be stopped by a gate either.
 bool is_drained(const Registry& registry, const Job& job) {
   bool done = true;
   for_lanes(registry, job, [&](const Client& client, unsigned lane, const Client::Lane& state) {
@@ -118,7 +118,7 @@ void act(Job& job, Time now) {
   }
 }
 
-// What its processes carry over from another monitor is known, and none of them leaves.
+// The state that its processes carry over from another monitor is known, and none of them leaves.
 bool is_closed(const Registry& registry, const Job& job) {
   bool leaves = false;
   for_clients(registry, job, [&](const Client& client) { leaves = leaves || leaving(client); });

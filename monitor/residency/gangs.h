@@ -35,7 +35,7 @@ void note(Registry& registry);
 // Why no cut of it is possible; empty: it is. A rank on another machine can't be asked.
 std::string why_no_cut(const Registry& registry, const Job& job);
 
-// What to do once all ranks are there. pre: it is a gang, and a cut of it is possible.
+// The action once all ranks are there. pre: it is a gang, and a cut of it is possible.
 struct Wish {
   bool pauses = false;
   bool leaves = false;

@@ -7,7 +7,7 @@ namespace switchyard::monitor {
 namespace {
 
 // Memory is handed over with what is in it. Root of one container is not root of another, so the
-// user alone does not tell; a process that this PID namespace can't see is in some other container.
+// user alone does not tell. A process that this PID namespace can't see is in some other container.
 bool may_have_it(const Client& giver, const Client& taker) {
   return giver.peer.uid == taker.peer.uid && giver.container == taker.container &&
          giver.peer.pid != 0 && taker.peer.pid != 0;

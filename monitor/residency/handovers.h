@@ -1,8 +1,9 @@
 // Hand-overs: from whom a client that comes may take memory as it is (switchyard/handover.h).
 //
 // Concept. When a job gives room to another, one client of each is chosen, and the two get a number
-// (policy/handovers.h has the table): what leaves the one is offered under it to the other. They do
-// the rest themselves, through the shared memory that only processes of one user see of each other.
+// (policy/handovers.h has the table). Memory that leaves the one is offered under it to the other.
+// They do the rest themselves, through the shared memory that only processes of one user see of
+// each other.
 //
 // Threading: one thread.
 #pragma once

@@ -49,7 +49,7 @@ void follow_idleness(const Registry& registry, Job& job, Time now) {
   if (job.knobs.idle_release.after == Time{0} || memory.wanted_out.has(Reason::kIdle)) return;
   const bool works = seen.work != job.work_seen || seen.engaged || seen.held;
   job.work_seen = seen.work;
-  // Who paused it decided about its memory, too.
+  // The person who paused it decided about its memory, too.
   const bool stands = seen.resident_bytes == 0 || released(memory.state) || job.pause.on;
   if (works || stands || memory.worked_at == Time{0}) {
     job.memory.take({.event = residency::Event::kWorks}, now);

@@ -125,7 +125,8 @@ void MemoryBroker::join(Client& client, unsigned lane, std::uint64_t used_bytes)
   const auto found = client.lanes.find(lane);
   if (found == client.lanes.end()) return;
   Gpu& gpu = gpus_[found->second.gpu];
-  // What it allocated under another monitor is granted by force; more than the GPU has can't be.
+  // Memory that it allocated under another monitor is granted by force; more than the GPU has can't
+  // be.
   if (gpu.memory.total_bytes > 0) used_bytes = std::min(used_bytes, gpu.memory.total_bytes);
   if (!client.observer) gpu.account.join(client.id, client.job, used_bytes);
   write_page(gpu, {&client, lane, &found->second}, gpu.account.totals());
@@ -185,7 +186,7 @@ wire::Charged MemoryBroker::charge(Client& client, unsigned lane, std::uint64_t 
   }
   const std::size_t gpu = found->second.gpu;
   Account& account = gpus_[gpu].account;
-  // What is near its end is handed out by fresh figures only.
+  // Memory near its end is handed out by fresh figures only.
   if (account.quota(client.job) || gpus_[gpu].stale) sampler_.measure_if_old(gpu, now);
   gpus_.read_credits(gpu);
   rebalance(gpu);
@@ -262,7 +263,7 @@ wire::Charged MemoryBroker::refuse(std::size_t gpu, Client& client, Client::Lane
   const auto quota = account.quota(client.job);
   if (lane.waits_since == Time{0} || !asks(lane, now)) lane.waits_since = now;
   lane.last_asked = now;
-  // Out of its own room as long as it is away, but that comes back: no reason to fail.
+  // Memory of the job that is swapped out will return: wait instead of failing.
   lane.wants_turn = true;
   wire::Charged out{};
   out.verdict = wire::kWait;
@@ -273,7 +274,7 @@ wire::Charged MemoryBroker::refuse(std::size_t gpu, Client& client, Client::Lane
     turns = turns_outlook(registry_, gpus_, request, lane.waits_since, now);
   }
   if (turns.serve) return out;
-  // What those who are out have kept leaves for anybody, unless others come first for too long.
+  // Memory kept by jobs that are out leaves for any job, unless others come first for too long.
   const bool allowed =
       !quota || lane.lacks_bytes <= minus(quota->bytes, account.charged(client.job));
   if (allowed && turns.way_back && now - lane.waits_since < kLeavesWithin &&
@@ -298,8 +299,8 @@ wire::Charged MemoryBroker::refuse(std::size_t gpu, Client& client, Client::Lane
 }
 
 // Whether all who could give memory to `asking` wait for memory themselves. Within a promise these
-// are the job's own processes; outside of promises everybody who holds anything, since the end of a
-// job with a promise helps too.
+// are the job's own processes. Outside of promises they are all that hold anything, since the end
+// of a job with a promise helps too.
 bool MemoryBroker::everybody_waits(std::size_t gpu, const Client& asking, Time now) {
   const Account& account = gpus_[gpu].account;
   const auto quota = account.quota(asking.job);

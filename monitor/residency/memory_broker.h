@@ -46,7 +46,7 @@ class MemoryBroker {
   bool reclaim(const Job& job, Time now);
 
   void join(Client& client, unsigned lane, std::uint64_t used_bytes);
-  // What a client says that it had under another monitor is believed as far as NVML sees it. Of a
+  // A client's claim of memory under another monitor is believed as far as NVML sees it. Of a
   // swappable job NVML may not see all: check_claims() does, once the page says where it is.
   void check_claim(Client& client, unsigned lane);
   void check_claims(Time now);
@@ -64,7 +64,8 @@ class MemoryBroker {
   void write_page(Gpu& gpu, const ClientOnGpu& place, const Account::Totals& totals);
   std::uint64_t take_back(std::size_t gpu, ClientId id, std::uint64_t bytes);
   void take_from_givers(std::size_t gpu, JobKey job, ClientId except, std::uint64_t want);
-  // What a client is told that does not get what it lacks: to wait, or the refusal and its reason.
+  // The answer to a client that does not get the memory that it lacks: to wait, or the refusal and
+  // its reason.
   wire::Charged refuse(std::size_t gpu, Client& client, Client::Lane& lane, Time now);
   // Whether what is parked on the GPU makes way for what it lacks, so that it should ask again.
   bool waits_for_parked(std::size_t gpu, const Client& client, Client::Lane& lane,

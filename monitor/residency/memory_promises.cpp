@@ -87,7 +87,7 @@ std::size_t MemoryBroker::reserve(const Job& job, Time now, std::string& why) {
       ++promised;
       continue;
     }
-    // What was promised already stays so, whoever has taken more than there is since.
+    // Earlier promises stay, even if more than there is has been taken since.
     const auto had = account.quota(job.key);
     const bool fits = (had && had->reserved && *job.knobs.memory <= had->bytes) ||
                       make_room(i, job.key, *job.knobs.memory, now);
@@ -138,7 +138,7 @@ void MemoryBroker::suspend(const Job& job) {
     for (const ClientId id : job.clients) {
       if (const Account::Holding* holding = account.holding(id)) take_back(i, id, holding->credit);
     }
-    // What it says is away and is not shows as overhead before anybody is given it.
+    // Memory that it says is away and is not shows as overhead before another job is given it.
     gpus_[i].stale = true;
   }
 }
@@ -149,7 +149,7 @@ bool MemoryBroker::reclaim(const Job& job, Time now) {
     gpus_.read_credits(gpu);
     Account& account = gpus_[gpu].account;
     if (!make_room(gpu, job.key, account.in_full(job.key), now)) return false;
-    // What is parked there leaves first: work is held until then anyway.
+    // Memory parked there leaves first: work is held until then anyway.
     const std::uint64_t more = minus(account.in_full(job.key), account.held(job.key));
     if (parking::make_way(registry_, gpus_, gpu, more, now)) return false;
   }

@@ -34,7 +34,7 @@ bool is_refused(const ResidencyReport& said, const ResidencyOrder& order) {
   return said.error == abi::kSwapFailed && !said.resident() && answers(said, order);
 }
 
-// What it left behind cannot be read from where its contexts are.
+// Its memory that stayed behind cannot be read from where its contexts are.
 bool is_cut_off(const ResidencyReport& said, const ResidencyOrder& order) {
   return is_refused(said, order) && said.parked_bytes != 0;
 }
@@ -152,7 +152,7 @@ void Migrations::note_failure(Job& job, const migration::Seen& seen, Time now) c
   if (!seen.any) {
     move.failure = "nothing of it uses a GPU any more";
   } else if (seen.refused) {
-    // Whoever has found that has said it.
+    // The code that found it has said it.
   } else if (move.state.stage == migration::Stage::kLeaving) {
     if (job.memory->failure.overdue) move.code = kTimedOut;
     move.failure = failure_text(job.memory->failure);

@@ -1,16 +1,16 @@
 // Migrations: a job goes from one GPU to another, with all its processes.
 //
 // Concept. The table of policy/migration.h decides; here is its executor. It reads in the pages how
-// far each process is, tells the residency table that the job is wanted out (Reason::kMove), tells
-// each process where it shall be, and counts it there. On both GPUs room is kept for the job until
-// the end, so that it can go back at any time.
+// far each process is, and tells the residency table that the job is wanted out (Reason::kMove). It
+// tells each process where it shall be, and counts it there. On both GPUs room is kept for the job
+// until the end, so that it can go back at any time.
 //
-// Before the job is held, its host pools are unpinned (abi.h: unpin). What goes by the host is
-// copied there before (precopy). What grew meanwhile is looked at once more. It is the same move
-// without that, only slower.
+// Before the job is held, its host pools are unpinned (abi.h: unpin). Memory that goes by the host
+// is copied there before (precopy). A job that grew meanwhile is looked at once more. It is the
+// same move without that, only slower.
 //
 // A process that moves exchanges the two GPUs: if it sees both, each of its lanes is of the other
-// one from then on. What it says of that is believed only if it was told so, and only of these two.
+// one from then on. Its word on that is believed only if it was told so, and only of these two.
 //
 // Threading: one thread.
 #pragma once

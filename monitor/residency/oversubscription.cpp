@@ -69,9 +69,9 @@ std::uint64_t kept_bytes(const Registry& registry, const GpuAccounts& gpus, std:
   return bytes;
 }
 
-// Who could not be served by anybody's leaving must not keep the others waiting. It comes back to
-// all of its GPUs or to none, so each of them asks this of all: else two jobs could stand before
-// each other, each on one GPU.
+// A job that no other's leaving could serve must not keep the others waiting. It comes back to all
+// of its GPUs or to none, so each of them asks this of all. Else two jobs could stand before each
+// other, each on one GPU.
 bool Oversubscription::could_return(const Job& job, const Around& around) const {
   return std::all_of(job.seen.begin(), job.seen.end(), [&](std::size_t gpu) {
     const Account& account = gpus_[gpu].account;
@@ -147,7 +147,7 @@ std::vector<policy::Oversubscriber> Oversubscription::views_of(std::size_t gpu,
 }
 
 // It goes on without a part of its memory, so without all of its threads. On its other GPUs it
-// keeps what it has, unless it gives there as well: that is another call, of this look or a later
+// keeps its memory, unless it gives there as well. That is another call, of this look or a later
 // one.
 void Oversubscription::give(std::size_t gpu, Job& giver, std::uint64_t bytes, Time now) {
   if (!gives_already(giver)) {

@@ -1,16 +1,17 @@
 // Oversubscription: jobs that don't fit together take turns on the device (--oversubscribe).
 //
 // Concept. The policy decides (policy/residency.h); here is what it is told and what follows. A job
-// wants room when a client of it was told to wait for credit and still asks, or when it is out and
-// a thread of it wants to go on. Who must give room is wanted off the device (Reason::kYield)
-// until such a thread is there, but for what nobody needs (Lane::kept_bytes). Out of several that
-// want to come back only the first in line may (Turn::may_return), or the room would be gone
-// before who waits for credit asks again; and it comes while the other leaves (Turn::arrives).
+// wants room when a client of it was told to wait for credit and still asks. It also does when it
+// is out and a thread of it wants to go on. A job that must give room is wanted off the device
+// (Reason::kYield) until such a thread is there. Memory that no job needs may stay
+// (Lane::kept_bytes). Out of several that want to come back only the first in line may
+// (Turn::may_return). Else the room would be gone before the client that waits for credit asks
+// again. It comes while the other leaves (Turn::arrives).
 //
 // Nobody stands still. A job that was asked for room and stayed is not asked again by who still
 // waits (JobResidency::stayed_at), unless it has left since. So a wait ends after each of the
-// others was asked once. And what is granted leaves each job a way back (way_back.h). What would
-// not is refused at once.
+// others was asked once. And what is granted leaves each job a way back (way_back.h). A request
+// that leaves none is refused at once.
 //
 // Threading: one thread.
 #pragma once
@@ -28,10 +29,10 @@ namespace switchyard::monitor {
 // So long may memory that is to leave stand still; then it stays.
 inline constexpr Time kLeavesWithin = std::chrono::seconds(60);
 
-// What is measured on real GPUs. Tests have small jobs on slow machines, and less time.
+// The values measured on real GPUs. Tests have small jobs on slow machines, and less time.
 struct TurnSettings {
   unsigned stay_moves = policy::kStayMoves;
-  // Memory is handed over where so much leaves: to export, send and import a chunk takes some 0.1
+  // Memory is handed over where so much leaves. To export, send and import a chunk takes some 0.1
   // ms, to make it anew 0.6 while others copy, and the frames take their time.
   std::uint64_t worth_handing_over = 64u << 20;
 };
@@ -65,7 +66,7 @@ class Oversubscription {
 // Whether a client still asks for memory that it was told to wait for.
 bool asks(const Client::Lane& lane, Time now);
 
-// What jobs that are out have kept there, which they would give to anybody who has waited since
+// The memory kept there by jobs that are out. They would give it to any job that has waited since
 // then.
 std::uint64_t kept_bytes(const Registry& registry, const GpuAccounts& gpus, std::size_t gpu,
                          Time waits_since, Time now);

@@ -170,7 +170,7 @@ bool hear(GpuAccounts& gpus, const Place& place, const ResidencyReport& said, bo
   Client::Lane& state = place.state();
   policy::Parker& parker = state.parker;
   const auto there = client.lanes.find(said.parked_lane - 1);
-  // What is parked is in use where it left. More than that is made up.
+  // Parked memory is in use where it left. More than that is made up.
   const Account::Holding* holding = gpus[state.gpu].account.holding(client.id);
   const std::uint64_t parked =
       holding != nullptr ? std::min(said.parked_bytes, holding->used()) : 0;
@@ -181,7 +181,7 @@ bool hear(GpuAccounts& gpus, const Place& place, const ResidencyReport& said, bo
   }
   const std::uint64_t before = parker.there;
   parker = policy::reported(parker, parked, fails(said), now);
-  // What has left needs no more than it took, and what is not to leave needs nothing.
+  // Memory that has left needs no more room than it took. Without an order to leave it needs none.
   const bool left = said.away() && has_left(said, state.residency_order);
   if (parker.allowed > parker.there && (left || !state.residency_order.limited)) {
     parker = policy::allowed(parker, parker.on, parker.there, now);

@@ -1,7 +1,7 @@
 // Parking: memory that leaves a GPU goes to another one instead of the host (--park).
 //
 // Concept. The table is ../policy/parking.h; here the accounts and pages are read, and what is
-// allowed is written. What is allowed counts in the account of the other GPU before the client can
+// allowed is written. The permission counts in the account of the other GPU before the client can
 // see it (GpuAccounts::read_credits). It makes way for whatever is promised there or asked for; who
 // asks waits meanwhile.
 //
@@ -24,13 +24,13 @@ struct Place {
   Client::Lane& state() const { return client.lanes.at(lane); }
 };
 
-// Whether its memory may stay on the GPU that the contexts of a job leave for another one, if it
-// is there until then: the process sees both, and nobody takes turns with it.
+// Whether its memory may stay on the GPU that the contexts of a job leave for another one, if it is
+// there until then. The process must see both, and no job may take turns with it.
 bool may_keep(const Job& job, const Place& place);
 
 // The memory of a client's lane is ordered out by `order`. Where its last order let it stay, this
-// says where it may be parked, and how much. Whose contexts leave as well parks nothing: the driver
-// would take that, too.
+// says where it may be parked, and how much. A client whose contexts leave as well parks nothing:
+// the driver would take that, too.
 void leaves(const Registry& registry, GpuAccounts& gpus, const Job& job, const Place& place,
             ResidencyOrder& order, Time now);
 // No more of it may be there.

@@ -5,7 +5,7 @@
 namespace switchyard::monitor {
 namespace {
 
-// What was queued before the first number has ended after so long.
+// Work that was queued before the first number has ended after so long.
 constexpr Time kNumberedFor = std::chrono::seconds(2);
 constexpr Time kStandsStill = std::chrono::milliseconds(50);
 

@@ -1,9 +1,9 @@
 // Pauses: a person holds a job back, with all its processes on all its GPUs.
 //
 // Concept. A pause is a property of the job: whoever joins it while it is paused is held, too. The
-// policy closes the gates of a paused job's clients; here is when a pause begins and ends, and how
-// much is known about what was queued on the GPU before. A client remembers its pause in its page,
-// so a monitor that is started anew finds it again, unless a person has told that monitor
+// policy closes the gates of a paused job's clients. This file says when a pause begins and ends,
+// and how much is known about earlier work in the GPU's queue. A client remembers its pause in its
+// page. So a monitor that is started anew finds it again, unless a person has told that monitor
 // otherwise.
 //
 // Threading: one thread.
@@ -15,14 +15,14 @@
 namespace switchyard::monitor {
 
 // `until` 0: until somebody resumes it. A job that is paused already keeps the time of its pause.
-// What is wanted off the device meanwhile (residency.h).
+// The part that is wanted off the device meanwhile (residency.h).
 enum class Releases : std::uint8_t { kNothing, kMemory, kContextsToo };
 void pause(Job& job, Time until, Releases releases, Time now);
 // It ends at once, wherever memory is: the library holds each process until its own is back. One
 // whose memory is there may be awaited by another that is still leaving: a collective of that one
 // stands on its GPU.
 void resume(Job& job, Time now);
-// What a client that was with another monitor says.
+// The pause of a client that was with another monitor.
 void restore_pause(Job& job, const wire::Hello& hello, Time now);
 // Ends the pauses whose time is over. True: there was one.
 bool end_pauses(Registry& registry, Time now);
@@ -30,9 +30,9 @@ bool end_pauses(Registry& registry, Time now);
 Time next_pause_end(const Registry& registry);
 
 // Whether nothing of a paused job runs on the GPU any more, but for a kernel or graph that takes
-// longer than 50 ms. Known only of clients that numbered their work since well before the pause:
-// nobody sees what is queued without a number, and arming at the pause comes too late, for with the
-// gate shut nothing follows that could carry one. So of a job that was alone it stays unknown. Work
+// longer than 50 ms. Known only of clients that numbered their work since well before the pause.
+// Work queued without a number can't be seen. Arming at the pause comes too late: with the gate
+// shut nothing follows that could carry a number. So of a job that was alone it stays unknown. Work
 // that is held on the GPU keeps its number open, so it is progress that stands still which tells.
 // Ask again every few milliseconds.
 enum class Drained { kNo, kYes, kUnknown };

@@ -276,7 +276,7 @@ void Residency::hear(Job& job, Client& client, unsigned lane, Client::Lane& stat
   }
   const bool awaits = said.phase == abi::kLeaving && state.residency.phase == abi::kLeaving;
   if (!awaits || moves) state.drains_since = now_;
-  // What it has kept can't leave: nobody shall wait for that.
+  // Memory that it has kept can't leave: no job shall wait for that.
   const bool refuses = error_now(state, said, now_) != abi::kSwapFine;
   const bool late = refuses || now_ - state.numbered_at >= kLeavesWithin;
   const bool out = job.memory->state == State::kSwappedOut;
@@ -298,8 +298,8 @@ void Residency::hear(Job& job, Client& client, unsigned lane, Client::Lane& stat
   // Under another monitor it was told to leave, all of its processes or one: it stays away until
   // the account has room for it.
   const bool restored = job.pause.on && !job.pause.decided;
-  // A pause that outlived that monitor, which was to release it: it may not have begun to leave, for
-  // to pin room in the host takes long.
+  // A pause that outlived that monitor, which was to release it. The memory may not have begun to
+  // leave, because to pin room in the host takes long.
   const bool leaves = restored && said.limited != abi::kUnlimited;
   if (leaves || said.phase == abi::kAbsent || said.detached() || released(job.memory->state)) {
     if (restored) {
@@ -415,7 +415,7 @@ void Residency::tell_what_to_prepare(Job& job) {
 }
 
 residency::Input Residency::order_out(Job& job, bool contexts, Time now) {
-  // Whose memory only another needs keeps the rest.
+  // A job whose memory only another needs keeps the rest.
   const bool keeps = job.memory->wanted_out.only_yields();
   bool all_away = true;
   residency::Failure failure;

@@ -1,14 +1,14 @@
 // Residency: whether a job's swappable memory is on its GPUs, and when it leaves and comes back.
 //
-// Concept. Where a job's memory is and why it is wanted off the device are properties of the job:
-// they hold for all its clients on all its GPUs, also for those that join later. The table of
-// policy/job_residency.h decides what comes next. Here is its executor: it reads what the clients
-// say (abi.h), does the table's actions, and tells what came of them. An action writes pages, or
-// the account, or both.
+// Concept. The place of a job's memory, and the reasons why it is wanted off the device, are
+// properties of the job. They hold for all its clients on all its GPUs, also for those that join
+// later. The table of policy/job_residency.h decides what comes next. Here is its executor: it
+// reads what the clients say (abi.h), does the table's actions, and tells what came of them. An
+// action writes pages, or the account, or both.
 //
 // The room is counted before the client is told to come: nobody else can be given it meanwhile. Of
-// those who take turns the first in line comes in parts, while the one before it leaves: each part
-// as soon as the account has room for it. It works once all has come and is promised again.
+// those that take turns the first in line comes in parts, while the one before it leaves. Each part
+// comes as soon as the account has room for it. It works once all has come and is promised again.
 //
 // The host's pinned memory has one budget, divided by what each client can use
 // (policy/host_pool.h).
@@ -51,8 +51,8 @@ void want_out(Job& job, Time now);
 void want_in(Job& job, Time now);
 inline bool wanted_out(const Job& job) { return job.memory->wanted_out.any(); }
 
-// What keeps a client's memory from leaving since it was told to; kSwapFine: nothing. Only the
-// answer to the present order counts.
+// The error that keeps a client's memory from leaving since it was told to; kSwapFine: none. Only
+// the answer to the present order counts.
 std::uint32_t failed(const Client::Lane& lane, Time now);
 // The same for people.
 std::string failure_text(std::uint32_t error, std::uint32_t result);

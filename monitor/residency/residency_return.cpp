@@ -25,7 +25,7 @@ bool Residency::crowded_out(const Client::Lane& lane) {
   return gpus_[lane.gpu].account.overdrawn() > 0;
 }
 
-// What is on its way out of a GPU already, because limits fell.
+// The memory that is on its way out of a GPU already, because limits fell.
 std::uint64_t Residency::leaves_anyway(std::size_t gpu) const {
   std::uint64_t bytes = 0;
   for (const auto& [key, job] : registry_.jobs()) {
@@ -38,7 +38,7 @@ std::uint64_t Residency::leaves_anyway(std::size_t gpu) const {
   return bytes;
 }
 
-// What may be there of a job that is out and wants to come back.
+// Follows how much may be there of a job that is out and wants to come back.
 void Residency::follow_room(Job& job) {
   std::map<std::size_t, std::uint64_t> room;
   std::map<std::size_t, std::uint64_t> overdrawn;
@@ -56,7 +56,7 @@ void Residency::follow_room(Job& job) {
       state.kept_bytes += more;
       room[state.gpu] -= more;
     }
-    // Who gave it room stays after all, say: that comes first.
+    // The job that gave it room may stay after all: that comes first.
     const std::uint64_t less = std::min(overdrawn[state.gpu], state.kept_bytes);
     state.kept_bytes -= less;
     overdrawn[state.gpu] -= less;

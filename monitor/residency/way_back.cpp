@@ -22,9 +22,9 @@ Has has_on(std::size_t gpu, const Registry& registry, const Account& account, co
   const Account::Totals::Sums sums = account.totals(job.key);
   Has has;
   has.granted = sums.granted;
-  // What says that it can leave and does not is in here.
+  // Memory that is said to leave and does not is in here.
   has.all = sums.granted + sums.overhead;
-  // What lies unused is taken back when the job leaves.
+  // Unused credit is taken back when the job leaves.
   std::uint64_t says = sums.credit;
   for_lanes(registry, job, [&](const Client&, unsigned, const Client::Lane& lane) {
     // Sums of what hostile clients claim must not wrap around.
@@ -61,7 +61,7 @@ Crowd crowd_on(std::size_t gpu, const Registry& registry, const GpuAccounts& gpu
   return out;
 }
 
-// What of the others must be away while one of them is there in full.
+// The others' memory that must be away while one of them is there in full.
 std::uint64_t must_leave(const Crowd& crowd, const Has& one, std::uint64_t plain) {
   return minus(plain + crowd.all + (one.full - one.all), crowd.room);
 }
@@ -98,7 +98,7 @@ HostRoom room_of_host(const Registry& registry, const GpuAccounts& gpus, const R
       const std::uint64_t most = most_on(gpus, lane.gpu);
       const std::uint64_t granted = std::min(gpus.granted(client, lane), most);
       policy::HostUser user = host_user(gpus, job, client, lane);
-      // What was granted a moment ago nobody has said yet.
+      // No client has told yet of credit that was granted a moment ago.
       user.total_bytes = granted;
       const bool asks =
           request != nullptr && request->gpu == lane.gpu && request->job.key == job.key;
@@ -131,7 +131,7 @@ policy::HostUser host_user(const GpuAccounts& gpus, const Job& job, const Client
   policy::HostUser user;
   user.total_bytes = std::min(said.total_bytes, gpus.granted(client, lane));
   user.pinned_bytes = std::min(said.host_bytes, lane.most_pinned);
-  // Who was told to leave by its limit keeps that limit.
+  // A client that was told to leave by its limit keeps that limit.
   const std::uint64_t has = std::max(user.pinned_bytes, lane.residency_order.host_limit_bytes);
   const std::uint64_t away = said.away_bytes() + excess_bytes(said, lane.residency_order);
   user.away_bytes = std::min({away, user.total_bytes, policy::usable_part(has)});

@@ -1,11 +1,11 @@
-// What can leave the GPUs for jobs that take turns: how much the host can hold of it, and whether
-// each of them still has a way back.
+// Whether jobs that take turns can leave the GPUs. How much of their memory can the host hold, and
+// has each of them still a way back?
 //
-// Concept. Of the jobs on a GPU all can be there in turn, if what they lack together, while one of
-// them is there in full, can be away: the others have that much that can leave, and the host holds
-// that much (policy/host_pool.h). Both depend on what the jobs have and not on where it is just
-// now. So a grant that keeps this true keeps it true until the next grant, whoever comes and goes
-// in between.
+// Concept. All jobs on a GPU can be there in turn, if the memory that they lack while one is there
+// in full can be away. The others must have that much that can leave, and the host must hold that
+// much (policy/host_pool.h). Both depend on what the jobs have and not on where it is just now. So
+// a grant that keeps this true keeps it true until the next grant, whoever comes and goes in
+// between.
 //
 // Threading: one thread.
 #pragma once
@@ -49,7 +49,7 @@ HostRoom host_room_with(const Registry& registry, const GpuAccounts& gpus, const
 // What a job could still leave of its memory, by what it may have pinned of the host now.
 std::uint64_t may_still_leave(std::size_t gpu, const Registry& registry, const Job& job);
 
-// What of the other jobs' memory is taken to be able to leave.
+// The part of the other jobs' memory that is taken to be able to leave.
 enum class Leaves {
   kAsTheySay,
   kAllThatTheyUse,  // what was granted a moment ago nobody has said yet
@@ -60,7 +60,7 @@ bool could_leave(const Job& other, Time waits_since, Time now);
 
 // All on one GPU, added up once for all that is asked of them in one look.
 struct Crowd {
-  // What a job has there, wherever it is.
+  // A job's memory there, wherever it is.
   struct Has {
     std::uint64_t all = 0;
     std::uint64_t granted = 0;  // of that, what it has allocated or may allocate unasked
@@ -80,8 +80,8 @@ struct Crowd {
 Crowd crowd_of(std::size_t gpu, const Registry& registry, const GpuAccounts& gpus, Leaves leaves,
                Time waits_since, Time now);
 
-// Whether what is asked for would fit on the GPU if all other jobs that could leave it for one that
-// waits had left, as far as the host has room.
+// Whether the request fits once every other job that can be swapped out is, as far as the host has
+// room.
 bool fits_alone(const GpuAccounts& gpus, const Request& request, const HostRoom& host,
                 const Crowd& crowd);
 

@@ -17,7 +17,7 @@ const char* against_gates(const MeansFacts& facts) {
   return facts.gates.hopeless() ? "the driver refuses gates to every client here" : nullptr;
 }
 
-// What is to be said where both are in force.
+// The remark where both are in force.
 const char* about_both(const MeansFacts& facts) {
   if (facts.slices.mixed()) return "the driver or a sandbox refuses slices to some clients";
   if (facts.foreign) {

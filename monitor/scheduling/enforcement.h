@@ -8,7 +8,7 @@
 //     slice        chosen, or the driver refuses the gate's words
 //     none         chosen, or nothing works
 //
-// A refusal is its client's own affair: one in a sandbox that lets no slice through doesn't turn
+// A refusal is its client's own affair. One in a sandbox that lets no slice through doesn't turn
 // slices off for the others, and can't keep them from ever being asked. It keeps the driver's own
 // slice. Only when nobody is left who might take them, they are out of force.
 //
@@ -25,7 +25,7 @@ namespace switchyard::monitor {
 // In the order of kMeansNames (settings.h).
 enum class Means : std::uint8_t { kAuto, kSlice, kGate, kNone };
 
-// What the clients that have a context on a GPU answered to slices, or to gates.
+// The answers to slices, or to gates, of the clients that have a context on a GPU.
 struct MeansAnswers {
   bool taken = false;    // by some client
   bool refused = false;  // to some client
@@ -35,7 +35,7 @@ struct MeansAnswers {
   bool mixed() const { return refused && !hopeless(); }
 };
 
-// What is known about one GPU.
+// The facts about one GPU.
 struct MeansFacts {
   bool mps = false;         // NVML names its server, or the driver told every client
   bool old_driver = false;  // too_old_for_slices()
@@ -52,8 +52,8 @@ struct MeansInForce {
   }
 };
 
-// Whether the library sees no channel group under the driver of that version, such as "530.30.02":
-// before 535 the driver's allocation calls had another layout (shim/slices/rm.h). False for a text
+// Whether the library sees no channel group under the driver of that version, such as "530.30.02".
+// Before 535 the driver's allocation calls had another layout (shim/slices/rm.h). False for a text
 // that is no version.
 bool too_old_for_slices(const std::string& driver_version);
 

@@ -18,7 +18,7 @@ Scheduler::Scheduler(Registry& registry, GpuAccounts& accounts, SliceController&
   for (Gpu& gpu : gpus_) gpu.facts.old_driver = old_driver;
 }
 
-// What this changes is carried out at once, and may lead to more, in the next look.
+// Changes here are carried out at once, and may lead to more, in the next look.
 void Scheduler::grant_turns(Time now) {
   std::set<std::size_t> concerned;
   for (const auto& [key, gpu] : policy::decide_grants(grants_, rules_.minimum, now)) {

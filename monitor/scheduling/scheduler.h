@@ -1,8 +1,8 @@
 // The scheduler: for each GPU, a snapshot out of the pages, the policy's plan, and its application.
 //
-// Concept. look() is the whole loop for one GPU: copy what the pages say, decide, bring slices and
-// gates into the pages, and answer when to look again. It asks no driver and makes a system call
-// only for what changes, so it is cheap enough for every wake and for ten thousand times a second.
+// Concept. look() is the whole loop for one GPU. It copies the pages' words, decides, brings slices
+// and gates into the pages, and answers when to look again. It asks no driver and makes a system
+// call only for changes. So it is cheap enough for every wake and for ten thousand times a second.
 //
 //     pages ──► Snapshot ──► policy::decide ──► Plan ──► slicing ──► pages
 //                  ▲                              └─────► gating  ──► pages

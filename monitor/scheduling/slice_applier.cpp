@@ -39,7 +39,7 @@ void SliceApplier::heard(ClientId client, std::uint32_t applied_seq, bool refuse
     if (entry.refusals < kManyRefusals) entry.refusals = 0;
     return;
   }
-  // What was in force before may still be. An answer to an older version is not one to the last.
+  // The version before may still be in force. An answer to an older version is not one to the last.
   if (applied_seq != entry.seq || entry.must_write || entry.refusals >= kManyRefusals) return;
   ++entry.refusals;
   entry.must_write = entry.refusals < kManyRefusals;

@@ -1,12 +1,12 @@
-// Brings the slices of one GPU's clients from what they are to what is wanted, so that at no
-// instant two clients may have a short one in force. Pure: it says what to write, client_page.h
+// Brings the slices of one GPU's clients from their present values to the wanted ones. At no
+// instant may two clients have a short one in force. Pure: it says what to write, client_page.h
 // writes.
 //
 // Concept. The monitor writes slices into a page and hears later, or never, that they are in force.
-// What a client's groups have now is one of the versions from the last that it confirmed to the
-// last that was written; a client that stopped, or that left its socket without dying, may have any
-// of them for as long as it lives. So a client is *possibly short* while one of these versions is
-// short, and a short slice is written only while nobody else is possibly short.
+// A client's groups now have one of the versions from the last that it confirmed to the last that
+// was written. A client that stopped, or that left its socket without dying, may have any of them
+// for as long as it lives. So a client is *possibly short* while one of these versions is short. A
+// short slice is written only while no other client is possibly short.
 //
 //     want(short) ──► blocked: gets the default's length meanwhile ──► others confirmed or died
 //                └──► written, possibly short ──► confirmed
@@ -39,7 +39,7 @@ class SliceApplier {
   // It left, but lives: nothing more can be written, and what it has stays in force.
   void left(ClientId client);
 
-  // What the client says is in force. Ignores what it can't have seen.
+  // The client says which version is in force. Ignores what it can't have seen.
   void heard(ClientId client, std::uint32_t applied_seq, bool refused);
   void want(ClientId client, Slices slices);
 
@@ -53,7 +53,7 @@ class SliceApplier {
   // Its groups changed, so what was refused may be accepted now.
   void groups_changed(ClientId client);
   Slices written(ClientId client) const;
-  // What it was wanted to have is what was written last, and confirmed.
+  // Whether the wanted slices are those that were written last, and confirmed.
   bool in_force(ClientId client) const;
   // Someone has not confirmed the last write yet.
   bool waiting() const;

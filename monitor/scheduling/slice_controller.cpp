@@ -34,7 +34,7 @@ void SliceController::died(ClientId client) {
 
 void SliceController::moved(Client& client, Time now) {
   died(client.id);
-  // What its page asks for is meant for another GPU, and would be in force with the first group.
+  // The request in its page is meant for another GPU, and would be in force with the first group.
   join(client, true);
   for (const auto& [lane, state] : client.lanes) {
     gpus_[state.gpu].unchecked = accounts_[state.gpu].stale = true;

@@ -1,8 +1,8 @@
 // Slices of all GPUs: what is wanted of each client, brought into the pages by the appliers.
 //
-// Concept. One applier per GPU keeps the law that never two clients have a short slice in force;
-// this is its way to the pages: what they say is told to it, what it wants written is written.
-// Where jobs of another monitor may be (GpuAccounts::Gpu::foreign), nobody gets a short one.
+// Concept. One applier per GPU keeps the law that never two clients have a short slice in force.
+// This is its way to the pages: it hears their words, and its writes go to them. Where jobs of
+// another monitor may be (GpuAccounts::Gpu::foreign), nobody gets a short one.
 //
 // Threading: one thread.
 #pragma once

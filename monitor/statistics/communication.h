@@ -2,9 +2,9 @@
 // (policy/communication.h).
 //
 // Concept. Timings are asked for while people ask for statistics, and for a while after that, of
-// processes that are in a communicator of several ranks. What is kept of them, and so what a
-// question costs, is bounded for each user: kMostOfUser timings, of which each of its processes has
-// a part.
+// processes that are in a communicator of several ranks. The memory kept of them, and so the cost
+// of a question, is bounded for each user. That is kMostOfUser timings, of which each of its
+// processes has a part.
 //
 // Threading: one thread, the monitor's.
 #pragma once
@@ -23,7 +23,7 @@ class Communication {
   static constexpr Time kTimesFor = std::chrono::seconds(60);
   static constexpr std::size_t kMostOfUser = 16 * communication::kMostTimings;
 
-  // What is known of a process, for JSON.
+  // The knowledge of a process, for JSON.
   enum class State : std::uint8_t {
     kUnasked,    // it has no peers, or nobody has asked
     kMeasuring,  // too little is known yet

@@ -5,8 +5,8 @@
 // each step is that of the gradient. Where several are, nobody knows which of them holds gradients:
 // tensor parallelism sums activations by the same calls.
 //
-// What a user's processes claim costs no more than these bounds: a group of them has a part of what
-// its user's groups may have together.
+// The claims of a user's processes cost no more than these bounds. A group of them has a part of
+// the room that its user's groups may have together.
 //
 // Threading: one thread, the monitor's.
 #pragma once

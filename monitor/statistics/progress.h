@@ -2,10 +2,10 @@
 //
 // Concept. Collectives of a communicator of several ranks are the sequence where there are any, and
 // are always recorded. Else it is that of launches: of kernels and graphs. These are recorded while
-// people ask, and for a while after that, because each launch then takes some nanoseconds more; and
-// for jobs that are governed by their iterations (follows_iterations).
+// people ask, and for a while after that, because each launch then takes some nanoseconds more.
+// They are also recorded for jobs that are governed by their iterations (follows_iterations).
 //
-// What is kept, and what is read in one look, is bounded for each user, and each of its processes
+// The events kept, and those read in one look, are bounded for each user, and each of its processes
 // has a part. A process that launches more in a look than its part has lost events.
 //
 // Threading: one thread, the monitor's.
@@ -52,12 +52,12 @@ class Progress {
   // Somebody wants to know.
   void ask(Time now) { asked_at_ = now; }
   void tick(const Registry& registry, Time now);
-  // What has come since, of one client whose iterations are known. Between two ticks.
+  // Reads the new events of one client whose iterations are known. Between two ticks.
   void read(const Registry& registry, const Client& client, Time now);
   // Null: it is no client, or has not been looked at.
   const Process* find(ClientId id) const;
   // For how long after the first of the job's ranks each one launches the same collectives, on the
-  // average of the last iterations; where there are several ranks, and it is known.
+  // average of the last iterations. Only where there are several ranks, and it is known.
   std::map<ClientId, Time> late(const Job& job) const;
 
  private:

@@ -1,11 +1,11 @@
 // Ranks that others wait for: what pages and /proc say, brought into the rule (policy/stalls.h),
 // and what comes of it as people are told it.
 //
-// Concept. Each job is looked at five times a second. What is told first, and when it is over, goes
-// to the log as well. That we hold a rank ourselves goes there once it lasts.
+// Concept. Each job is looked at five times a second. The first report, and its end, go to the log
+// as well. That we hold a rank ourselves goes there once it lasts.
 //
 // A user's clients may claim to be many ranks. So in one look /proc is asked for kMostAsked of
-// them, in turns; a ring is searched for an operation once the rank stands still; and the log gets
+// them, in turns. A ring is searched for an operation once the rank stands still, and the log gets
 // kMostLines in a minute.
 //
 // Threading: one thread, the monitor's.
@@ -22,7 +22,7 @@
 
 namespace switchyard::monitor {
 
-// What a rank that is late does.
+// The state of a late rank.
 enum class Doing : std::uint8_t {
   kUnknown,
   kGone,
@@ -62,7 +62,7 @@ class StallWatch {
     const Client* client = nullptr;
     std::vector<CommunicatorReport> communicators;
   };
-  // What is known of a process since earlier looks.
+  // The knowledge about a process from earlier looks.
   struct Known {
     struct Last {
       std::uint64_t launched = 0;

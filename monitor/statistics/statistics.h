@@ -1,5 +1,5 @@
-// What people are told of the jobs: iterations, communication, the gradient noise scale, GPU
-// seconds, waits, and ranks that others wait for. Of these only iterations decide something
+// The figures on jobs for people: iterations, communication, the gradient noise scale, GPU seconds,
+// waits, and ranks that others wait for. Of these only iterations decide something
 // (monitor/adaptation).
 //
 // Threading: one thread, the monitor's.

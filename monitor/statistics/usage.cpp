@@ -14,7 +14,7 @@ using stalls::Hold;
 
 // A monitor that stood still knows nothing of that time.
 constexpr Time kLongestTick = std::chrono::seconds(1);
-// What comes late is of one kernel (policy/activity.cpp).
+// Time that is counted late is of one kernel (policy/activity.cpp).
 constexpr Time kLongestKernel = std::chrono::seconds(10);
 
 Time time_of(double span) { return Time(static_cast<Time::rep>(std::llround(span * 1e9))); }
@@ -76,8 +76,8 @@ void Usage::divide_loads(std::map<JobKey, Gpus>& all, double span) {
   }
 }
 
-// No more than the whole of each GPU. What is counted late, after a kernel of several spans, has
-// its place in later ones.
+// No more than the whole of each GPU. Time that is counted late, after a kernel of several spans,
+// has its place in later ones.
 void Usage::bound(Gpus& gpus, Entry& entry, double span) {
   for (auto& [gpu, on] : gpus) {
     double& owed = entry.owed[gpu];

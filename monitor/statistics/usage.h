@@ -1,9 +1,11 @@
-// What each job has had of its GPUs, and what kept it from more, by reason: sums since it began.
+// The time that each job has had of its GPUs, and the reasons that kept it from more: sums since it
+// began.
 //
-// Concept. What a job had is what the policy counted between its looks, else NVML's load, and never
-// more than all of a GPU. The policy's count is an *estimate* where slices divide the time: the job
-// was allotted that. NVML's load is one where several jobs work on the GPU, because it has the time
-// in which they wait, too: beyond the whole of the GPU it counts as a wait for slices. What a job
+// Concept. A job's time is that which the policy counted between its looks, else NVML's load. It is
+// never more than all of a GPU. The policy's count is an *estimate* where slices divide the time:
+// the job was allotted that. NVML's load is an estimate where several jobs work on the GPU, because
+// it has the time in which they wait, too. Beyond the whole of the GPU it counts as a wait for
+// slices. What a job
 // *lacks* of a span is the rest of it, on the mean of the GPUs that it has work on. That is divided
 // among what held it, so waits and GPU time are the span at most:
 //

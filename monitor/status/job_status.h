@@ -1,8 +1,7 @@
 // What a job does, and why it does not run: the one place that says so.
 //
-// Concept. snapshot.h copies what the registry and the pages say. What follows from it is decided
-// here, and `ps`, JSON, the sums of usage.h, stalls and the log render it. The first row that holds
-// is told:
+// Concept. snapshot.h copies what the registry and the pages say. Its meaning is decided here, and
+// `ps`, JSON, the sums of usage.h, stalls and the log render it. The first row that holds is told:
 //
 //     seen of the job                                     state      reason         counts as
 //     a person has paused it                              paused     pause          pause
@@ -200,7 +199,7 @@ struct Snapshot {
 
 // What each job does. `since` is when that began, or `now`.
 std::map<JobKey, JobStatus> statuses_of(const Snapshot& snapshot);
-// What goes on since before has begun then.
+// A state that goes on keeps the time at which it began.
 void keep_since(const JobStatus& before, JobStatus& after);
 // What holds one of the job's processes, if we do.
 stalls::Hold hold_of(const SeenJob& job, const SeenProcess& process);

@@ -12,7 +12,7 @@
 
 namespace switchyard::monitor::status {
 
-// What is seen of one of the job's processes.
+// The view of one of the job's processes.
 SeenProcess see(const Client& client);
 // The same of a job, but for the library that was refused.
 SeenJob see(const Registry& registry, const Job& job);

@@ -1,4 +1,4 @@
-// What is written of a status: keys that are stored and sent, and texts for people.
+// The words for a status: keys that are stored and sent, and texts for people.
 #include <fmt/format.h>
 
 #include "monitor/platform/text.h"
@@ -16,7 +16,7 @@ std::string memory_text(const Status& status) {
   return status.by.name.empty() ? "memory" : "memory of " + status.by.name;
 }
 
-// What is swapped out, of how much of it, and where it is instead.
+// The swapped memory: how much of all it is, and where it lies instead.
 std::string swapped_text(const Status& status, const std::string& why) {
   const std::string place = status.places.empty() ? "" : gpus_text(status.places);
   std::string out = place.empty() || why.empty() ? place + why : place + ": " + why;

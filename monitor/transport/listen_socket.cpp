@@ -153,8 +153,8 @@ std::optional<Peer> ask_holder(const sockaddr_un& address, socklen_t length, std
   return peer_of(fd.get()).value_or(Peer{});
 }
 
-// Who holds a lock that no process here has. Of a container it may be root's monitor outside of it;
-// whoever sees all processes of the machine would see that.
+// The holder of a lock that no process here has. Of a container it may be root's monitor outside of
+// it; whoever sees all processes of the machine would see that.
 Peer unseen_holder() {
   char name[64] = "";
   const ssize_t got = ::readlink("/proc/self/ns/pid", name, sizeof(name) - 1);

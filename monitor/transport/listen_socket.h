@@ -8,9 +8,9 @@
 // A GPU is claimed twice. The abstract socket "\0switchyard-gpu-<UUID>" tells whoever connects to
 // it who governs the GPU, within one network namespace. A lock on the GPU's device file holds in
 // every container that has the same file. The kernel frees both with the process. Any user can take
-// both, so neither keeps root's monitor from starting but another one of root's. What keeps two
-// monitors from harm is that neither gives a short slice while it sees work that is not its
-// clients' (nvml_sampler.h).
+// both, so neither keeps root's monitor from starting but another one of root's. Two monitors do no
+// harm, because neither gives a short slice while it sees work that is not its clients'
+// (nvml_sampler.h).
 //
 // Threading: at start-up, before the loop.
 #pragma once
@@ -60,7 +60,7 @@ std::vector<Fd> claim_gpus(const std::vector<std::string>& uuids, std::string& w
 // another monitor. A lock of anything else is let be, and so is a file that can't be opened.
 bool lock_devices(const std::vector<std::string>& files, std::vector<Fd>& locks, std::string& why);
 
-// Who holds a lock on the file behind `fd`; nullopt: nobody that this PID namespace can see.
+// The holder of a lock on the file behind `fd`; nullopt: none that this PID namespace can see.
 std::optional<pid_t> lock_holder(int fd);
 
 }  // namespace switchyard::monitor

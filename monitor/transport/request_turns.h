@@ -1,4 +1,4 @@
-// Whose request is served next: one of each user in turn.
+// The order of requests: one of each user in turn.
 //
 // Concept. What a user asks waits behind that user's own requests. So how long others wait depends
 // on how many users ask, not on how much one of them asks.

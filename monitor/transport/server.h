@@ -2,12 +2,12 @@
 //
 // Concept. One io_context on one thread. A tick four times a second and more keeps heartbeats and
 // accounts fresh. Between ticks one timer looks when the monitor has asked for it, and at
-// everything a moment after something changed; a client that rings is looked at at once.
+// everything a moment after a change. A client that rings is looked at at once.
 //
-// What users ask is served in turns (request_turns.h), one request at a time, so that timers and
+// Users' requests are served in turns (request_turns.h), one request at a time, so that timers and
 // sockets are looked at in between. Answers that wait are tried again a few at a time. A connection
-// stands in the kernel's queue behind those of all users, so that queue is emptied in each round:
-// who has too many is hung up on there, and to serve a connection is a request like others.
+// stands in the kernel's queue behind those of all users, so that queue is emptied in each round. A
+// user with too many is hung up on there, and to serve a connection is a request like others.
 //
 // Threading: run() on one thread; nothing else.
 #pragma once

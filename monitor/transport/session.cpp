@@ -231,7 +231,7 @@ void Session::share(const Frame& frame, const wire::Share& asked) {
   shared.verdict = room.end(client_, peer_.uid, asked.key);
   const std::string bytes = make_frame(wire::kShared, frame.id, shared);
   if (shared.verdict != wire::kTaken) return answer(bytes);
-  // Whoever ends a share gives the memory back next: the driver must see no descriptor of it.
+  // A client that ends a share gives the memory back next: the driver must see no descriptor of it.
   closer.close(peer_.uid, {}, nullptr, [weak = weak_from_this(), bytes] {
     const auto self = weak.lock();
     if (self != nullptr && !self->closed_) self->answer(bytes);
@@ -264,7 +264,7 @@ void Session::command(const Frame& frame) {
 void Session::hello(const Frame& frame) {
   bool dead = false;
   Fd process = open_peer(socket_.native_handle(), dead);
-  // A child of it has the socket. What would be asked by its number is another's.
+  // A child of it has the socket. Its number may be another process's.
   if (dead) return close();
   std::string why;
   const auto hello = read_hello(frame.payload, why);

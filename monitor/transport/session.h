@@ -1,13 +1,14 @@
 // One connection: frames in, frames out, one request at a time. A shim's connection carries its
 // client's bells (client_page.h) and pidfd along.
 //
-// Concept. The next request is read when the last answer is out, so a peer that doesn't read its
-// answers stops only itself, and what the monitor keeps for it is bounded. A peer that begins a
-// frame has ten seconds to end it, and as long to take an answer. In between the monitor may take
-// its time: some answers wait for memory to leave. A shim that was welcomed may be silent for ever.
+// Concept. The next request is read when the last answer is out. So a peer that doesn't read its
+// answers stops only itself, and the memory that the monitor keeps for it is bounded. A peer that
+// begins a frame has ten seconds to end it, and as long to take an answer. In between the monitor
+// may take its time: some answers wait for memory to leave. A shim that was welcomed may be silent
+// for ever.
 //
 // Threading: the loop's one thread. A session lives as long as something is pending on it, and ends
-// through close(); when the loop itself is torn down it just goes, with nobody left to tell.
+// through close(). When the loop itself is torn down it just goes, because nothing is left to tell.
 #pragma once
 
 #include <array>
@@ -55,7 +56,7 @@ struct SessionLimits {
   std::chrono::milliseconds idle_tool = std::chrono::minutes(10);  // between two requests
 };
 
-// Who is at the other end, and whether its user may have one more connection.
+// The process at the other end, and whether its user may have one more connection.
 struct Admission {
   Peer peer;
   Users::Seat seat;     // of the connection

@@ -1,10 +1,11 @@
 // Root's system monitor takes the GPUs over from monitors that users have of their own.
 //
-// Concept. Who claims a GPU answers whoever connects to the claim (listen_socket.h). A process of
-// root may say kTakeOver on that connection. A user's own monitor then says kHandsOver and ends.
-// Its jobs find the socket closed and rejoin at the system's (paths.h), so root's monitor must
-// listen there soon after. Any other listener, also a monitor of an older build, closes the
-// connection or says nothing: then both monitors run beside each other, as before.
+// Concept. The holder of a claim on a GPU answers each process that connects to the claim
+// (listen_socket.h). A process of root may say kTakeOver on that connection. A user's own monitor
+// then says kHandsOver and ends. Its jobs find the socket closed and rejoin at the system's
+// (paths.h), so root's monitor must listen there soon after. Any other listener, also a monitor of
+// an older build, closes the connection or says nothing: then both monitors run beside each other,
+// as before.
 //
 //   root's monitor                          the holder of the claim
 //     connect                           →

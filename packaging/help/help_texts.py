@@ -48,7 +48,7 @@ class Help:
 
 
 def _add_line(rows, line):
-    # A row begins two blanks from the left. What is further to the right goes on with a meaning.
+    # A row begins two blanks from the left. A line further to the right goes on with a meaning.
     if re.match(r"  \S", line):
         head, _, meaning = line.strip().partition("  ")
         rows.append(Row(head, meaning.strip()))

@@ -2,10 +2,10 @@
 //
 // Concept. Swapping leaves contexts, modules, graphs and small allocations on the GPU. The driver
 // (12.8 and newer) can take these to the host, too, and keeps every handle and address valid. It
-// locks the process's calls meanwhile, and what gets through ends the process: so nobody may be
-// inside one (inside.h), and the mover makes no other until they are back.
+// locks the process's calls meanwhile, and a call that gets through ends the process. So no thread
+// may be inside a call (inside.h), and the mover makes no other call until they are back.
 //
-// What fails on the way out is undone at once. bring() asks the driver how far it is and goes on
+// A failure on the way out is undone at once. bring() asks the driver how far it is and goes on
 // from there, so it can be called again after any failure.
 //
 // Threading: the mover's thread alone.

@@ -14,7 +14,7 @@ void contexts_left(unsigned lane);
 void contexts_come(unsigned lane);
 // `all`: what was there before is there again.
 void contexts_came(unsigned lane, bool all);
-// What the process had on one of the two GPUs is on the other, and the other way round.
+// The two GPUs have changed places: the process's contents of each are on the other.
 void gpus_exchanged(const std::uint8_t (&one)[16], const std::uint8_t (&other)[16]);
 
 }  // namespace switchyard::shim::neighbours

@@ -6,7 +6,7 @@
 //   running ── lock, checkpoint ──► checkpointed ── restore, unlock ──► running
 //
 // A restore may put what was on one GPU on another. The driver wants to hear where each GPU of the
-// machine goes (Pairs). What it refuses to put there is restored where it was.
+// machine goes (Pairs). A restore that the driver refuses to put there goes back to the old place.
 //
 // Threading: the mover's thread.
 #pragma once

@@ -2,8 +2,8 @@
 //
 // Concept. join() connects, says who we are and receives the page and two bells (wire.h). From then
 // on a service thread (service.cpp) listens; application threads only ever ask for credit. A
-// monitor that is gone or silent is no reason for anything to stop: the gate stays open, the limits
-// stay as they were, slices go back to the driver's default, and the service thread joins again.
+// monitor that is gone or silent stops nothing. The gate stays open, the limits stay as they were,
+// and slices go back to the driver's default. The service thread joins again.
 //
 // Threading: any thread. request() holds the connection's lock for one bounded round trip.
 #pragma once
@@ -32,8 +32,8 @@ bool observing();
 // False: no monitor, or no answer in time.
 bool request(wire::Kind kind, int lane, std::uint64_t bytes, wire::Charged& answer);
 
-// The monitor that keeps shared memory for us: 0: there is none, or it can't; else a number that is
-// another one for each time that we joined.
+// Identifies the monitor that keeps shared memory for us. Each join gives another number. 0: there
+// is no monitor, or it can't keep memory.
 std::uint32_t sharing_monitor();
 
 // Asks about shared memory: kShare, with descriptors that go along and are closed; kOpenShared,

@@ -1,9 +1,8 @@
 // Frames of the wire (switchyard/wire.h) on the client's side: bytes and descriptors over a
 // connected socket.
 //
-// Concept. Calls block, as long as the socket's own limits say; afterwards a false answer means
-// that the stream is out of step and can't be trusted again. Descriptors travel with the first byte
-// of their frame.
+// Concept. Calls block no longer than the socket's own limits. After a false answer the stream is
+// out of step and can't be trusted again. Descriptors travel with the first byte of their frame.
 //
 // Threading: plain values; who has the socket guards it.
 #pragma once

@@ -30,7 +30,8 @@ void list_cuda_gpus(wire::Hello& hello, bool rejoin) {
   hello.lane_count = g_state.gpus.count;
   for (std::uint32_t i = 0; i < g_state.gpus.count; ++i) {
     ::memcpy(hello.uuid[i], g_state.gpus.uuid[i], sizeof(hello.uuid[i]));
-    // What was allocated before there was any monitor is nobody's grant: it becomes our debt.
+    // Memory that was allocated before there was any monitor was never granted: it becomes our
+    // debt.
     if (rejoin) hello.used_bytes[i] = process().used_bytes[i].load(std::memory_order_relaxed);
   }
 }

@@ -1,8 +1,8 @@
 // What a process says of itself when it joins a monitor (wire.h: Hello).
 //
 // Concept. The process's GPUs are asked of the driver once, on the application's thread. When the
-// service thread joins anew, a thread may stand in the driver, locks held, behind a gate that only
-// the new monitor opens: asking again could wait for that.
+// service thread joins anew, an application thread may be in the driver, locks held, behind a gate
+// that only the new monitor opens. Asking the driver again could wait for that thread.
 //
 // Threading: all of it under the connection's lock (client.cpp).
 #pragma once

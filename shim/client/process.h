@@ -6,9 +6,9 @@
 //
 // Fork. A child inherits the parent's page, which is not its own. The word `alive` lives in memory
 // that the kernel wipes in a child (MADV_WIPEONFORK); whoever finds it zero starts afresh. Where
-// the kernel can't (gVisor, before 4.14), a fork handler wipes it, and begin_process() compares the
-// PID for children that were made without the handlers. vfork's child shares the parent's memory
-// until it calls exec, so nothing happens there.
+// the kernel can't (gVisor, before 4.14), a fork handler wipes it. For children made without the
+// handlers begin_process() compares the PID. A child of vfork shares the parent's memory until it
+// calls exec, so nothing happens there.
 //
 // Threading: any thread. current_lane() is the launch path: no lock, no system call.
 #pragma once
@@ -37,8 +37,7 @@ struct PerProcess {
   std::atomic<std::uint32_t> served;     // sections that the monitor serves, a bit for each id
   std::atomic<std::uint32_t> captures;   // streams that this process is capturing just now
   std::atomic<std::uint32_t> swappable;  // on so many GPUs the job's memory may be moved (swap/)
-  // What moves it sleeps on this (swap/mover.h). The service thread wakes it when the monitor
-  // rings.
+  // The mover sleeps on this (swap/mover.h). The service thread wakes it when the monitor rings.
   WakeWord mover;
   // Charged by our own ledger. The page shows a copy, so that a rejoin can publish it again.
   std::atomic<std::uint64_t> used_bytes[abi::kMaxGpus];

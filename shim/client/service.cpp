@@ -46,9 +46,9 @@ void drain(int fd) {
     const ssize_t got = ::read(fd, bytes, sizeof(bytes));
 }
 
-// A socket that is connected to itself: one descriptor of few that the program may open, and unlike
-// an eventfd it has an inode of its own (own_fd.h). Nobody else can send there. Without one the
-// thread looks at the page at intervals.
+// A socket that is connected to itself. It takes one of the program's descriptors, and unlike an
+// eventfd it has an inode of its own (own_fd.h). Nobody else can send there. Without one the thread
+// looks at the page at intervals.
 void make_poke() {
   constexpr std::size_t kNameBytes = 16;
   sockaddr_un name{};
@@ -127,7 +127,7 @@ void* serve(void*) {
       make_poke();
     } else if ((files[0].revents & POLLIN) != 0) {
       drain(g_state.poke.get());
-      // What it was poked for is seen from here on.
+      // From here on this thread sees all that was written before the poke.
       g_state.poked.exchange(0, std::memory_order_acq_rel);
     }
     if (fds.socket >= 0 || fds.lost) {

@@ -1,10 +1,10 @@
 // The service thread: does on a thread of ours what must not happen on an application's.
 //
-// Concept. It sleeps in poll(). The doorbell means: look at the page (slices). A closed socket or
-// two seconds without a heartbeat mean that the monitor is gone: gates that are closed for others'
-// sake open, slices go back to the driver's default, and it joins anew with a growing pause. It
-// never makes a CUDA call: a thread of the application may stand in the driver, locks held, behind
-// a gate that this one has to open.
+// Concept. It sleeps in poll(). The doorbell means: look at the page (slices). A closed socket, or
+// two seconds without a heartbeat, mean that the monitor is gone. Then gates that were closed for
+// other jobs open, and slices go back to the driver's default. The thread joins anew with a growing
+// pause. It never makes a CUDA call. An application thread may be in the driver, locks held, behind
+// a gate that this thread has to open.
 //
 // Threading: start() from any thread; the thread itself belongs to this file.
 #pragma once

@@ -1,8 +1,9 @@
 // The door dlsym: programs that look the driver up by name get our entries.
 //
 // The exported dlsym asks pick_symbol() first. For every name that is not ours it *jumps* to
-// glibc's dlsym, so that RTLD_NEXT and RTLD_DEFAULT mean what they mean for the true caller, whose
-// return address is still on the stack. dlvsym is left alone: libcuda's symbols have no versions.
+// glibc's dlsym. The true caller's return address is still on the stack, so RTLD_NEXT and
+// RTLD_DEFAULT mean what they mean for that caller. dlvsym is left alone: libcuda's symbols have no
+// versions.
 #include <dlfcn.h>
 
 #include <atomic>

@@ -7,8 +7,8 @@
 #include "shim/slices/groups.h"
 #include "shim/slices/rm.h"
 
-// ioctl takes one optional pointer-sized argument, which the x86-64 ABI passes in the third
-// register whether it is there or not, so this signature serves every caller.
+// ioctl takes one optional pointer-sized argument. The x86-64 ABI passes it in the third register
+// whether it is there or not, so this signature serves every caller.
 extern "C" __attribute__((visibility("default"))) int ioctl(int fd, unsigned long request,
                                                             void* argument) noexcept {
   using namespace switchyard::shim;

@@ -10,7 +10,7 @@
 #include "shim/trampoline.h"
 
 // One line of calls.def becomes a rule bound to its original, a slot that holds our entry, and an
-// exported symbol that jumps through the slot (trampoline.h).
+// exported symbol. The symbol jumps through the slot (trampoline.h).
 namespace switchyard::shim {
 namespace {
 

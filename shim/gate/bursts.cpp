@@ -10,8 +10,8 @@
 namespace switchyard::shim::bursts {
 namespace {
 
-// A copy that took longer has waited for the GPU: to enqueue one takes a few microseconds, or, with
-// pageable memory and on a slow CPU, up to 30. At 20 the bursts of one server had now one, now two
+// A copy that took longer has waited for the GPU. To enqueue one takes a few microseconds, or up to
+// 30 with pageable memory and a slow CPU. At 20 the bursts of one server had now one, now two
 // numbers of launches.
 constexpr std::uint64_t kCopyWaitsNs = 60'000;
 

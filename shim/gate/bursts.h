@@ -1,9 +1,9 @@
 // Bursts: for how long the CPU of this process waits for the GPU, and for how long it works before.
 //
 // Concept. A *burst* is what a thread does from the first launch after a wait to the end of its
-// next wait. Its last part, in which the CPU stands still for the GPU, tells two sorts of jobs
-// apart: one that waits for most of its bursts is bound by the GPU, one that hardly waits is bound
-// by its CPU, and the GPU idles between its kernels.
+// next wait. In its last part the CPU stands still for the GPU. That tells two sorts of jobs apart.
+// A job that waits for most of its bursts is bound by the GPU. A job that hardly waits is bound by
+// its CPU, and the GPU idles between its kernels.
 //
 //     wait ends | first launch ... launches ... | wait begins .... ends |
 //               |<------------------- burst ------------------------->|

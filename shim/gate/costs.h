@@ -1,10 +1,10 @@
 // What kernels cost the GPU, as far as some launch of them was timed. Pure: no clock, no driver.
 //
 // Concept. A framework's step has kernels of five microseconds and of two milliseconds, and an
-// average says little of either. A launch is told by its kernel, its grid and the kernel before it
-// in its stream: a step repeats itself, so these three stand for "this line of the program". The
-// first launch of each is to be timed (timing.h), and some later ones: whatever else was on the GPU
-// meanwhile only ever adds, so the shortest is nearest to the truth.
+// average says little of either. A launch is identified by its kernel, its grid and the kernel
+// before it in its stream. A step repeats itself, so these three stand for "this line of the
+// program". The first launch of each is to be timed (timing.h), and some later ones. Other work on
+// the GPU only ever adds time, so the shortest is nearest to the truth.
 //
 // The arguments are not told apart, and what a loop in a kernel does depends on them. So one launch
 // says little against what is known, and a batch is bounded by the average, too (Sum).

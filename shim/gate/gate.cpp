@@ -17,7 +17,7 @@ bool closed(unsigned lane) {
   return page().gates[lane].closed.load(std::memory_order_relaxed) != 0;
 }
 
-// What this thread left open would keep the monitor from seeing that the GPU is quiet.
+// Batches that this thread left open would keep the monitor from seeing that the GPU is quiet.
 void hold_here(unsigned lane) {
   if (!closed(lane)) return;
   numbers::settle(lane);
@@ -114,7 +114,7 @@ void asking(abi::Lane& lane) {
 
 void before_callback(abi::Lane& lane, CUstream stream, bool per_thread) {
   if (untouchable(stream, per_thread)) return;
-  const numbers::Place named{index_of(lane), stream, per_thread};
+  const numbers::StreamPlace named{index_of(lane), stream, per_thread};
   numbers::settle(index_of(lane), &named);
   hold(index_of(lane));
 }

@@ -9,9 +9,8 @@
 //                                   closed: they would wait behind it inside the driver
 //     a question (asking)           what was put gets its number; never sleeps
 //
-// Capture: what goes to a captured stream runs nothing now, so it passes, and nothing of ours is
-// put into, asked of or waited for on such a stream. A thread that captures opens nothing for
-// others.
+// Capture: work for a captured stream runs nothing now, so it passes. Nothing of ours is put into
+// such a stream, asked of it or waited for on it. A thread that captures opens nothing for others.
 //
 // Threading: any thread; each value lives on one thread's stack, around one call of the driver.
 // Before it sleeps a thread holds no lock of ours.
@@ -26,8 +25,8 @@
 
 namespace switchyard::shim::gate {
 
-using numbers::Kind;
 using numbers::Work;
+using numbers::WorkKind;
 
 // The lane when some bit of its attention is set beside these, else null: what everything below
 // costs when nothing is armed.
@@ -60,8 +59,8 @@ inline void note_launch(abi::Lane& lane) {
 void attend(abi::Lane& lane);
 
 // Around work for a stream. pre: some bit of attention is set. It sleeps at a closed gate before it
-// is admitted (work_guard.h), and is admitted before it begins a batch: who sleeps inside, or
-// with a batch begun, would be waited for.
+// is admitted (work_guard.h), and is admitted before it begins a batch. A thread asleep inside the
+// admission, or with a batch begun, would be waited for.
 class Passage {
  public:
   Passage(abi::Lane& lane, CUstream stream, bool per_thread, Work work);
@@ -72,7 +71,7 @@ class Passage {
  private:
   bool may_touch_;
   swap::WorkGuard entry_;
-  numbers::Piece piece_;
+  numbers::BegunLaunch piece_;
 };
 
 // Around a call in which the CPU waits for the GPU.

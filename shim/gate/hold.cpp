@@ -16,7 +16,7 @@ namespace switchyard::shim {
 namespace {
 
 constexpr long kNapNs = 100'000'000;
-// What a monitor that is gone must not leave behind.
+// The bits that a monitor which is gone must not leave behind.
 constexpr std::uint32_t kMonitorsBits = abi::kGateArmed | abi::kProgress | abi::kLinger |
                                         abi::kTimeBursts | abi::kTellWaits | abi::kRecordLaunches |
                                         abi::kTimeCollectives;
@@ -27,8 +27,8 @@ void nap(abi::Word32& closed, std::uint32_t seen) {
   ::syscall(SYS_futex, &closed, FUTEX_WAIT, seen, &limit, nullptr, 0);
 }
 
-// The page may have been replaced while we slept, so the count here may not be the one that we
-// raised: it never goes below zero, and is right again after one nap.
+// The page may have been replaced while we slept, so this count may not be the one that we raised.
+// It never goes below zero, and is right again after one nap.
 void count_out(abi::Word32& threads) {
   std::uint32_t now = threads.load(std::memory_order_relaxed);
   while (now != 0 && !threads.compare_exchange_weak(now, now - 1, std::memory_order_relaxed)) {
@@ -54,7 +54,7 @@ void close_for_pause(abi::Page& on, unsigned lane) {
   on.gates[lane].closed.fetch_or(abi::kClosedByPause, std::memory_order_release);
 }
 
-// What was accepted has to end then, before any gate.
+// Whether memory of any GPU leaves. Accepted work has to end then, before any gate.
 bool any_leaves() {
   for (const abi::Residency& each : page().residencies) {
     if (each.phase.load(std::memory_order_acquire) == abi::kLeaving) return true;

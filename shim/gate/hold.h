@@ -1,13 +1,13 @@
 // The CPU's side of a closed gate: threads that sleep before they enter the driver.
 //
-// Concept. A thread that is about to put work on the GPU, or to wait for it, would stand behind the
-// closed gate inside the driver, with the driver's locks held once a queue is full. So it sleeps
-// here instead, on the word `closed` itself (a futex that the monitor wakes). The naps are bounded
-// and nothing is taken for granted after one: the page may be another monitor's by now.
+// Concept. Behind a closed gate a thread that puts work on the GPU, or waits for it, would wait
+// inside the driver. Once a queue is full, it would hold the driver's locks. So it sleeps here
+// instead, on the word `closed` itself (a futex that the monitor wakes). The naps are bounded and
+// nothing is taken for granted after one: the page may be another monitor's by now.
 //
 // Nobody needs the driver, or any lock of ours, to open a gate: it is one store into the page, by
-// the monitor. When the monitor is gone the library opens by itself what the monitor had closed for
-// others' sake; what a person paused stays, until the pause's own time-out.
+// the monitor. When the monitor is gone, the library itself opens the gates that the monitor had
+// closed for other jobs. A person's pause stays until its own time-out.
 //
 // A thread inside a call that other processes wait for (nccl/thread.h) isn't held: it was before.
 //
@@ -49,7 +49,7 @@ void open_without_monitor();
 // The monitor serves no gates that this library knows: closes and opens them by what the head says.
 void follow_head();
 
-// What a person had done, for the next monitor.
+// A person's pause, for the next monitor.
 struct Paused {
   bool paused = false;
   std::uint64_t until_ns = 0;

@@ -15,13 +15,13 @@
 namespace switchyard::shim::linger {
 namespace {
 
-// About 105 us: from the end of a request to the launch of the next, which waits already, a service
-// needs some 45, on a slower host more.
+// About 105 us. A service needs some 45 from the end of a request to the launch of one that already
+// waits, on a slower host more.
 constexpr unsigned kWrites = 112;
 // When the application's stream runs dry, the hardware may find ours still waiting for the fence,
 // and hand the GPU over. So the first few stand in the application's stream too. Without them 2 to
 // 58 % of the requests that follow at once found the GPU gone, with them 1 of 204
-// (docs/measurements/tuning.md). Who waits for the stream itself waits for them, too.
+// (docs/measurements/tuning.md). A wait for the stream itself includes them, too.
 constexpr unsigned kBridge = 16;
 // Bursts may end while the writes behind the last one are still worked off, but a service of very
 // short bursts would pile them up. Past this only the burst's number is written.

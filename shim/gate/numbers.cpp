@@ -69,9 +69,9 @@ void close_batch(Slot& slot) {
   if (ends_context(result)) slot.done().store(slot.number, std::memory_order_release);
 }
 
-// Where the GPU has done all of the stream's work, the CPU writes the batch's number itself: the
-// question costs a tenth of a number in the stream, and who waits does not wait for the number, too
-// (docs/measurements.md). A number on its way would land later and set `done` back.
+// Where the GPU has done all of the stream's work, the CPU writes the batch's number itself. The
+// question costs a tenth of a number in the stream, and the waiting thread does not wait for the
+// number, too (docs/measurements.md). A number on its way would land later and set `done` back.
 bool done_already(Slot& slot) {
   const Driver& calls = driver();
   if (lent_out(slot) || slot.done().load(std::memory_order_acquire) != slot.number - 1 ||
@@ -107,8 +107,8 @@ bool put_wait(CUstream stream, view::View& view, unsigned lane) {
   return true;
 }
 
-// The batch's number and the next one's wait in one call, which costs the GPU less than two: about
-// 1 us of each half millisecond (docs/measurements.md). False: neither is in the stream.
+// One call for the batch's number and the next one's wait costs the GPU less than two: about 1 us
+// of each half millisecond (docs/measurements.md). False: neither is in the stream.
 bool turn_over(Slot& slot, view::View& view) {
   if (slot.one_by_one || slot.view != &view || lent_out(slot) ||
       driver().cuStreamBatchMemOp_v2 == nullptr) {
@@ -168,8 +168,8 @@ costs::Cost cost_of(Slot& slot, const Work& work) {
   return kernel == 0 ? costs::Cost{} : timing::cost(slot.lane, key);
 }
 
-// Whether the open batch ends before this: it is full, a graph has one of its own, and what takes
-// long shall not make others wait.
+// Whether the open batch ends before this launch. It ends when it is full, before a graph, which is
+// a batch of its own, and before a long launch, which would delay others.
 bool ends_before(const Slot& slot, bool graph, costs::Cost cost) {
   if (!slot.open.load(std::memory_order_relaxed) || slot.in_flight.load() != 0) return false;
   return graph || slot.full || slot.worth.overflows(cost, spacing_ns(slot.lane), slot.most);
@@ -187,7 +187,7 @@ bool ends_after(Slot& slot, bool graph, Asked asked) {
 
 }  // namespace
 
-Piece begin(const Place& place, view::View& view, Work work, Asked asked) {
+BegunLaunch begin(const StreamPlace& place, view::View& view, Work work, Asked asked) {
   const bool armed = asked.armed;
   const CUstream handle = handle_of(place);
   const std::uint64_t key = key_of(handle);
@@ -198,7 +198,7 @@ Piece begin(const Place& place, view::View& view, Work work, Asked asked) {
     return {};
   }
   Slot& slot = *found;
-  const bool graph = work.kind == Kind::kGraph;
+  const bool graph = work.kind == WorkKind::kGraph;
   const costs::Cost cost = armed ? cost_of(slot, work) : costs::Cost{};
   g_state.latest[place.lane].store(static_cast<unsigned>(&slot - g_slots[place.lane]),
                                    std::memory_order_relaxed);
@@ -215,7 +215,7 @@ Piece begin(const Place& place, view::View& view, Work work, Asked asked) {
   } else if (graph && armed) {
     put_wait(handle, view, place.lane);
   }
-  Piece piece{};
+  BegunLaunch piece{};
   if (slot.open.load(std::memory_order_relaxed)) {
     ++slot.launches;
     slot.worth.add(cost);
@@ -231,7 +231,7 @@ Piece begin(const Place& place, view::View& view, Work work, Asked asked) {
   return piece;
 }
 
-void end(const Piece& piece) {
+void end(const BegunLaunch& piece) {
   if (piece.slot == nullptr) return;
   timing::end(piece.timed);
   Slot& slot = *piece.slot;
@@ -242,7 +242,7 @@ void end(const Piece& piece) {
   close_batch(slot);
 }
 
-bool settle(unsigned lane, const Place* named) {
+bool settle(unsigned lane, const StreamPlace* named) {
   // A stream may join somebody's capture between the question and our write.
   if (process().captures.load(std::memory_order_seq_cst) != 0) return true;
   const std::uint64_t key = named != nullptr ? key_of(handle_of(*named)) : 0;
@@ -251,7 +251,7 @@ bool settle(unsigned lane, const Place* named) {
   for (Slot& slot : g_slots[lane]) {
     if (!slot.open.load(std::memory_order_relaxed)) continue;
     if (context == nullptr && (context = current_context()) == nullptr) return true;
-    // Who holds the lock is putting work there, and will end the batch in its turn.
+    // The lock's holder is putting work there, and will end the batch in its turn.
     if (::pthread_mutex_trylock(&slot.lock) != 0) continue;
     if (writable(slot, context)) {
       const bool full = slot.key.load(std::memory_order_relaxed) != key && may_be_full(slot);
@@ -336,7 +336,7 @@ void forget(CUstream stream) {
 
 void wait_for_others(const view::View& view, unsigned lane, std::uint64_t owner) {
   const auto waits = [&](Slot& slot) {
-    // Who holds the lock may stand in the driver.
+    // The lock's holder may be inside the driver.
     if (::pthread_mutex_trylock(&slot.lock) != 0) return true;
     const bool others = slot.view == &view && (slot.lane != lane || slot.owner != owner);
     // An open batch doesn't get its number any more.

@@ -1,8 +1,8 @@
 // The GPU's side of the gate: waits and numbers in streams.
 //
-// Concept. A stream's work is put in *batches*. Before the first launch of a batch stands, while
-// the gate is armed, a wait until `closed` is 0; after its last one the GPU writes the batch's
-// number into done[slot]. submitted[slot] says the number before the first launch, so between the
+// Concept. A stream's work is put in *batches*. While the gate is armed, a wait until `closed` is 0
+// stands before the first launch of a batch. After the last launch the GPU writes the batch's
+// number into done[slot]. submitted[slot] says the number before the first launch. So between the
 // two the monitor sees that the GPU has work of this client.
 //
 //     submitted = n | wait closed == 0 | launch ... launch | GPU: done = n
@@ -10,21 +10,21 @@
 //
 // A batch is full when it is worth the spacing that the monitor asks for (spacing.h, costs.h). The
 // next launch ends it: its number and the next wait are one call to the driver. It also ends before
-// a launch that would make it worth much more, before every wait of the CPU, before a host function
-// and before its stream is destroyed: without that, a client that waits would look busy for ever. A
-// graph is a batch of its own. While nothing waits, only numbers stand, and a full batch gets its
-// own at once, by end(). When the CPU finds that the GPU has done all of a stream's work, it writes
-// the number itself.
+// a launch that would make it worth much more, and before each wait of the CPU and each host
+// function. The end of its stream ends it, too. Without that, a client that waits would look busy
+// for ever. A graph is a batch of its own. While nothing waits, only numbers stand, and a full
+// batch gets its own at once, by end(). When the CPU finds that the GPU has done all of a stream's
+// work, it writes the number itself.
 //
 // A *slot* belongs to one stream at a time; another takes it over when all its numbers are done.
 // When all of a GPU's slots have work, further streams are gated and not numbered.
 //
-// Handles: a stream is written to only by threads whose current context is the one that it was
-// launched into from, never while it is captured, and never after it was destroyed. A per-thread
-// default stream is written to by its own thread alone.
+// Handles: a thread writes to a stream only if its current context is the one that the stream was
+// launched into from. It never writes during a capture, or after the stream was destroyed. A
+// per-thread default stream is written to by its own thread alone.
 //
-// Threading: any thread. A slot has a lock, held while its wait or number is put into the stream:
-// the driver may block there when the queue is full. Nothing that opens a gate ever takes it.
+// Threading: any thread. A slot has a lock, held while its wait or number is put into the stream.
+// The driver may block there when the queue is full. Nothing that opens a gate ever takes it.
 #pragma once
 
 #include <cstdint>
@@ -37,22 +37,22 @@ namespace switchyard::shim::numbers {
 
 struct Slot;
 
-enum class Kind { kLaunch, kGraph };
+enum class WorkKind { kLaunch, kGraph };
 
-// What is launched.
+// Work for a stream: its sort and its kernel.
 struct Work {
-  Kind kind = Kind::kLaunch;
+  WorkKind kind = WorkKind::kLaunch;
   costs::Kernel kernel;
 };
 
-struct Place {
+struct StreamPlace {
   unsigned lane = 0;
   CUstream stream = nullptr;
   bool per_thread = false;  // null means the thread's own stream
 };
 
 // One launch between begin() and end().
-struct Piece {
+struct BegunLaunch {
   Slot* slot = nullptr;
   bool last = false;  // it fills its batch
   timing::Timed timed;
@@ -61,13 +61,13 @@ struct Asked {
   bool armed = false;   // waits, too
   bool linger = false;  // a graph's batch is ended by the wait for it (linger.h)
 };
-Piece begin(const Place& place, view::View& view, Work work, Asked asked);
-void end(const Piece& piece);
+BegunLaunch begin(const StreamPlace& place, view::View& view, Work work, Asked asked);
+void end(const BegunLaunch& piece);
 
 // Ends the open batches of a GPU's streams, as far as this thread may write to them. Never waits
-// for another thread, nor for the GPU: a stream whose queue may be full is left alone, unless it is
-// the one that the caller named. False: one was.
-bool settle(unsigned lane, const Place* named = nullptr);
+// for another thread, nor for the GPU. A stream whose queue may be full is left alone, unless the
+// caller named it. False: one was.
+bool settle(unsigned lane, const StreamPlace* named = nullptr);
 
 // The number that ends a batch, and where the GPU has to write it.
 struct Due {
@@ -96,18 +96,18 @@ class Latest {
   Slot* slot_ = nullptr;
 };
 
-// Batches that stay open, because nobody launches, waits or asks any more, count as done after a
+// Batches stay open when the program no longer launches, waits or asks. They count as done after a
 // second: else a client that sits at a prompt would look busy for ever. For the service thread.
 void give_up_stale(std::uint64_t now_ns);
 
-// What the GPU has done is looked at now, because the CPU has just waited for it.
+// Looks at the GPU's progress now, because the CPU has just waited for it.
 void look(unsigned lane);
 
 // The stream is about to be destroyed.
 void forget(CUstream stream);
 
-// The context is about to end, and its registration of the view, which was withdrawn, with it:
-// waits a moment for what others have queued before that view.
+// The context is about to end, and with it its registration of the withdrawn view. Waits a moment
+// for work that other contexts have queued before that view.
 void wait_for_others(const view::View& view, unsigned lane, std::uint64_t owner);
 
 // The context has ended and its work with it (owner: memory/owner.h).

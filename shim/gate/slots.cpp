@@ -23,7 +23,7 @@ bool drained(const Slot& slot) {
          (slot.view == nullptr || slot.done().load(std::memory_order_acquire) == slot.number);
 }
 
-void take_over(Slot& slot, std::uint64_t key, const Place& place) {
+void take_over(Slot& slot, std::uint64_t key, const StreamPlace& place) {
   slot.lane = place.lane;
   slot.stream = handle_of(place);
   slot.context = current_context();
@@ -37,7 +37,7 @@ void take_over(Slot& slot, std::uint64_t key, const Place& place) {
 
 constinit Slot g_slots[abi::kMaxGpus][abi::kProgressSlots];
 
-CUstream handle_of(const Place& place) {
+CUstream handle_of(const StreamPlace& place) {
   if (place.stream != nullptr) return place.stream;
   return place.per_thread ? CU_STREAM_PER_THREAD : CU_STREAM_LEGACY;
 }
@@ -67,7 +67,7 @@ Slot* find(unsigned lane, std::uint64_t key) {
   return nullptr;
 }
 
-Slot* take(const Place& place, std::uint64_t key) {
+Slot* take(const StreamPlace& place, std::uint64_t key) {
   const Locked taking(g_state.taking[place.lane]);
   if (Slot* slot = find(place.lane, key)) return slot;
   for (const bool free : {true, false}) {

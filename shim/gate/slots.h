@@ -1,7 +1,7 @@
 // Slots: which stream has which of the page's words.
 //
-// Concept. A slot belongs to one stream at a time, found by a key; another takes it over when it is
-// drained, and goes on with its numbers. What the numbers mean is in numbers.h.
+// Concept. A slot belongs to one stream at a time, found by a key. When it is drained, another
+// stream takes it over and goes on with its numbers. numbers.h says what the numbers mean.
 //
 // Threading: a slot's lock guards it; key, open and in_flight may be looked at without. Slots
 // change hands under one more lock for each GPU, which is taken first.
@@ -49,7 +49,7 @@ struct Slot {
 extern Slot g_slots[abi::kMaxGpus][abi::kProgressSlots];
 
 // As explicit handles, so that the plain calls serve per-thread twins too.
-CUstream handle_of(const Place& place);
+CUstream handle_of(const StreamPlace& place);
 
 CUcontext current_context();
 
@@ -61,7 +61,7 @@ std::uint64_t key_of(CUstream handle);
 Slot* find(unsigned lane, std::uint64_t key);
 
 // The same, for one that had none: a drained one, locked; null when all have work.
-Slot* take(const Place& place, std::uint64_t key);
+Slot* take(const StreamPlace& place, std::uint64_t key);
 
 // Whether this thread may put something into the slot's stream. pre: the slot's lock.
 bool reachable(const Slot& slot, CUcontext context);

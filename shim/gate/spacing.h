@@ -1,9 +1,9 @@
 // How many launches may stand between two waits. Pure: no clock, no driver, no page.
 //
-// Concept. A wait in a stream stops what is behind it, so the time from closing a gate to a quiet
-// GPU is the work that stands between two waits. That is wanted in microseconds of GPU time and can
-// only be had in launches, so the GPU time of a launch is estimated: launches are numbered in
-// batches, the GPU writes a batch's number when it is done, and between two looks that find the
+// Concept. A wait in a stream stops all work behind it. So after a gate closes, the GPU is quiet
+// once the work between two waits is done. The monitor wants that in microseconds of GPU time, but
+// we can only count launches. So the GPU time of a launch is estimated. Launches are numbered in
+// batches, and the GPU writes a batch's number when it is done. Between two looks that find the
 // stream at work, wall time is GPU time.
 //
 //     looked while work was left            what ended, over the time that it took: averaged in
@@ -39,8 +39,8 @@ class Pace {
     if (static_cast<std::int32_t>(batches) < 0) return;  // whoever wrote it, numbers only grow
     const bool left = done != number;
     if (batches != 0) {
-      // What isn't remembered was of the last size, rather than no measure at all: small batches
-      // fill the queue, and would stay small for ever.
+      // A batch that isn't remembered counts with the last size, rather than as no measure at all.
+      // Small batches fill the queue, and would stay small for ever.
       const std::uint64_t launches = number - done_ <= kRemembered
                                          ? launches_since(done)
                                          : std::uint64_t{batches} * last_size_;

@@ -23,8 +23,8 @@ struct Note {
 using Pool = timers::Pool<Note, kTimers>;
 using Timer = Pool::Each;
 
-// Who has most of the votes wins, whatever the others have. A word that two threads change at once
-// may lose a vote.
+// The stream with most of the votes wins, whatever the others have. A word that two threads change
+// at once may lose a vote.
 struct Vote {
   std::atomic<CUstream> stream{nullptr};
   std::atomic<std::uint32_t> lead{0};

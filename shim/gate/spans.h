@@ -9,8 +9,8 @@
 //
 // The busiest stream is the one with most of the launches. Where there is none, and for a
 // collective in the busiest stream itself, nothing is computed meanwhile as far as we see. Nothing
-// is put into a stream that is captured. What was not timed for any reason leaves a mark before the
-// next timing, and each timing counts against the number that the monitor allows.
+// is put into a stream that is captured. Each launch that was not timed, for any reason, leaves a
+// mark before the next timing. Each timing counts against the number that the monitor allows.
 //
 // A collective's first operations connect the ranks inside the call, while its stream is already at
 // the event before it. Such a call is seen by its length, and its timing is dropped.
@@ -40,7 +40,7 @@ void miss(unsigned lane);
 // A graph with collectives is launched.
 void graph(unsigned lane);
 
-// What is being timed, between Span::begin and its end.
+// A timing under way, between Span::begin and its end.
 struct Begun {
   timers::Running running;
   unsigned lane = 0;

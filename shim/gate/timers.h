@@ -2,7 +2,7 @@
 //
 // Concept. A ring. Timers are read in the order in which they were begun, once the GPU has passed
 // them; nobody waits for that. The events are made when they are needed first, in the context that
-// came first, and kept. What runs in other contexts goes untimed.
+// came first, and kept. Work in other contexts goes untimed.
 //
 //     take, start | record before | what is timed | record behind, passed ... read
 //
@@ -80,8 +80,8 @@ class Pool {
             generation_};
   }
 
-  // What the GPU has passed: told(timer, the one that was read before it) asks for times and
-  // answers how the driver did. Null: nothing was learnt of the one before.
+  // Reads the timers that the GPU has passed. told(timer, the one that was read before it) asks for
+  // times and answers how the driver did. Null: nothing was learnt of the one before.
   template <typename Told>
   void read(Told told) {
     if (!usable() || count() == 0) return;
@@ -92,7 +92,7 @@ class Pool {
 
   // --- without the lock ---
 
-  // What is timed may be launched now. It isn't timed where the driver refuses.
+  // The timed work may be launched now. It isn't timed where the driver refuses.
   void record_before(Running& running) {
     if (running.after == nullptr) return;
     // Where the queue is full the driver waits here.

@@ -41,7 +41,8 @@ costs::Cost cost(unsigned lane, std::uint64_t key) { return g_state.tables[lane]
 Timed begin(unsigned lane, const costs::Cost& cost, CUcontext context, CUstream stream) {
   Pool& pool = g_state.pools[lane];
   if (!pool.try_lock()) return {};
-  // A program may poll and never wait. What is not known at all comes before what is timed again.
+  // A program may poll and never wait. A launch of unknown cost comes before one that is timed
+  // again.
   const unsigned room = cost.ns == 0 ? kTimers : kTimers / 2;
   if (pool.count() >= room) read(lane);
   Timer* timer = pool.count() < room ? pool.take(context) : nullptr;

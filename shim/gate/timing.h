@@ -1,7 +1,7 @@
 // Times single launches behind an armed gate, so that costs.h knows what they are worth.
 //
-// Concept. Two of the driver's events (timers.h) stand around a launch that is to be timed; what
-// lies between them is read after a wait of the CPU, when the GPU has passed them.
+// Concept. Two of the driver's events (timers.h) stand around a launch that is to be timed. They
+// are read after a wait of the CPU, when the GPU has passed them.
 //
 //     record | launch | record ......... a wait of the CPU ends ──► collect()
 //
@@ -24,7 +24,7 @@ struct Timed {
   unsigned lane = 0;
 };
 
-// What is known of a launch. key: costs::key_of.
+// The known cost of a launch. key: costs::key_of.
 costs::Cost cost(unsigned lane, std::uint64_t key);
 
 // pre: `stream` is `context`'s and not captured. Nothing is timed from within another context.
@@ -34,8 +34,8 @@ void end(const Timed& timed);
 // Reads what the GPU has passed.
 void collect(unsigned lane);
 
-// A context may be about to end (owner: memory/owner.h): its events are left alone, until it turns
-// out that it lives on, or it has gone.
+// A context may be about to end (owner: memory/owner.h). Its events are left alone until it has
+// ended or turns out to live on.
 void suspend(unsigned lane, std::uint64_t owner);
 void lives_on(unsigned lane, std::uint64_t owner);
 

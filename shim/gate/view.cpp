@@ -147,7 +147,7 @@ void make(int fd) {
   g_state.current.store(made, std::memory_order_release);
   if (before == nullptr) return;
   before->followed.store(true, std::memory_order_release);
-  // Whoever sleeps on the old page's word sleeps on a word that nobody wakes any more.
+  // No one wakes the old page's word any more, so threads that sleep on it are woken here.
   for (unsigned lane = 0; lane < abi::kMaxGpus; ++lane) wake_held(before->gates[lane].closed);
 }
 

@@ -1,22 +1,22 @@
 // The GPU's view of the page's gates.
 //
-// Concept. The page stands at a fixed address and is replaced there when a new monitor comes, but
-// what the GPU has registered must stay where it is. So the gates are mapped a second time, from
-// the same memfd: the *view*. It is registered with the driver by the first armed launch of a
+// Concept. The page stands at a fixed address and is replaced there when a new monitor comes. The
+// memory that the GPU has registered must stay where it is. So the gates are mapped a second time,
+// from the same memfd: the *view*. It is registered with the driver by the first armed launch of a
 // thread that has a context, and never unmapped.
 //
 //     made (join) ──► registered ──► retired (a new monitor's page came)
 //
-// Work that was queued before a new monitor came stands before a retired view's gates. Its GPU work
-// must neither be lost nor let through, so the service thread lets `closed` there follow the new
-// page's until all of it is done.
+// Work that was queued before a new monitor came stands before a retired view's gates. That work
+// must neither be lost nor let through. So the service thread makes `closed` there follow the new
+// page's until all of the work is done.
 //
 // A view outlives everything that points to it: they are never freed, and there is room for as many
 // as monitors may come and go. Past that only threads are held.
 //
-// What the driver can't do it won't do later either: the gate is refused then. Any other error (no
-// memory just now) is tried again, with a growing pause, a few times. Another context may fare
-// better, so a refusal ends when a context of that GPU does.
+// A driver without the call will not have it later either: the gate is refused then. Any other
+// error (no memory just now) is tried again, with a growing pause, a few times. Another context may
+// fare better, so a refusal ends when a context of that GPU does.
 //
 // Threading: usable() from any thread; make() under the connection's lock; follow() from the
 // service thread alone.
@@ -67,8 +67,8 @@ View* usable(unsigned lane);
 void refuse(View& view, unsigned lane, CUresult why);
 
 // The registration belongs to the context that made it, and other contexts' work uses it, too. So
-// before that context ends, nothing new is put before the view: the view, if it is one, is given
-// back when the context has ended, or stays after all.
+// before that context ends, nothing new is put before the view. The view that was withdrawn, if
+// any, is given back when the context has ended, or stays after all.
 View* withdraw(unsigned lane, std::uint64_t owner);
 void give_back(View& view);
 

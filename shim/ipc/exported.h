@@ -1,10 +1,9 @@
 // Memory of ours that other processes may open: what stands in for cuIpcGetMemHandle.
 //
 // Concept. The driver has legacy IPC only for memory that it made as one. A swappable allocation is
-// several chunks, each of which it exports as a descriptor; the monitor keeps these for the
-// processes of the same user that bring the key (wire.h: kShare), and the handle holds the key.
-// Chunks are made such that they can be exported, as frameworks make theirs: there is no descriptor
-// until one is.
+// several chunks, and each is exported as a descriptor. The monitor keeps these for processes of
+// the same user that bring the key (wire.h: kShare). The handle holds the key. Chunks are made such
+// that they can be exported, as frameworks make theirs: there is no descriptor until one is.
 //
 // Another process maps the chunks themselves, so from the first handle on the range stays where it
 // is, and counts as memory that can't move. The handle of an allocation is always the same. Another

@@ -37,8 +37,9 @@ struct Mapped {
 };
 
 struct State {
-  // Two, in this order: the first is held while one is opened, and so while the monitor is asked,
-  // and the second, of what is open, for a moment. Each question about an address takes that.
+  // Two, in this order. `opening` is held while a handle is opened, and so while the monitor is
+  // asked. `lock` guards the list of open ones, for a moment. Each question about an address takes
+  // that.
   pthread_mutex_t opening = PTHREAD_MUTEX_INITIALIZER;
   pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
   swap::FlatMap<Mapped> mapped;

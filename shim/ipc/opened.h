@@ -1,10 +1,11 @@
 // Memory of other processes that is mapped here: what stands in for cuIpcOpenMemHandle and
 // cuIpcCloseMemHandle of handles of ours (handle.h).
 //
-// Concept. The monitor gives a descriptor for each chunk; they are imported and mapped side by
-// side, in addresses of their own, for the device of the calling thread. As the driver does: what
-// is open already is not mapped again but counted; the last close waits for the context's work and
-// unmaps; and what a context has opened ends with it. It is charged to whoever made it, never here.
+// Concept. The monitor gives a descriptor for each chunk. They are imported and mapped side by
+// side, at addresses of their own, for the device of the calling thread. As with the driver, memory
+// that is open already is not mapped again but counted. The last close waits for the context's work
+// and unmaps. All that a context has opened ends with it. It is charged to whoever made it, never
+// here.
 //
 // A process needs a monitor for it, but no swappable memory of its own.
 //
@@ -20,7 +21,7 @@
 
 namespace switchyard::shim::ipc {
 
-// What is below answers false, and leaves `result`, where it is the driver's.
+// Where a call is the driver's, each of these answers false and leaves `result` alone.
 
 // As cuIpcOpenMemHandle.
 bool open(CUdeviceptr* address, const CUipcMemHandle& given, unsigned flags, CUresult& result);

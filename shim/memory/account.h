@@ -3,19 +3,19 @@
 // Concept. The page's credit_bytes is what this process may still allocate without asking
 // (abi.h). reserve() takes from it by compare-exchange, and asks the monitor when it is short;
 // release() gives back. So two threads, or two processes of the job, can never both take the last
-// byte. What must be charged after the fact (a pool that grew) is charge()d: credit as far as it
-// goes, then a debt that the next release pays first.
+// byte. Memory that must be charged after the fact (a pool that grew) is charge()d. Credit goes as
+// far as it reaches, the rest is a debt that the next release pays first.
 //
 //     used = granted - credit + debt
 //
-// Without a monitor the last limits stay: what the page's quota leaves, else everything; what is
-// used meanwhile is debt, until a new monitor hears of it. A process that never joined is not
-// limited.
+// Without a monitor the last limits stay: the rest of the page's quota, or no limit if there is no
+// quota. Memory used meanwhile is debt, until a new monitor hears of it. A process that never
+// joined is not limited.
 //
 // Threading: any thread. A lock keeps (used, credit, debt) together while a new monitor's page
-// takes the old one's place; the monitor itself changes credit by compare-exchange at any time.
-// reserve() may wait for one bounded round trip, or, under `--on-oom wait`, until memory comes or
-// the time-out is over.
+// takes the old one's place. The monitor itself changes credit by compare-exchange at any time.
+// reserve() may wait for one bounded round trip. Under `--on-oom wait` it waits until memory comes
+// or the time-out is over.
 #pragma once
 
 #include <cstdint>
@@ -32,8 +32,8 @@ using Reclaim = void (*)();
 
 // What an allocation of `bytes` takes of the device. The driver cuts pages of 2 MiB into pieces of
 // equal or different size, and gives whole pages from 2 MiB on. So up to 512 KiB a piece takes its
-// own size, rounded to 512 bytes; a larger one takes a third, a half or all of a page (measured on
-// an H200 by NVML: 1.33 x at 512.5 KiB, 1 MiB at 768 KiB, 2 MiB just above 1 MiB). Saturates.
+// own size, rounded to 512 bytes. A larger one takes a third, a half or all of a page. NVML on an
+// H200 shows 1.33 x at 512.5 KiB, 1 MiB at 768 KiB, and 2 MiB just above 1 MiB. Saturates.
 std::uint64_t rounded(std::uint64_t bytes);
 
 // CUDA_SUCCESS, or CUDA_ERROR_OUT_OF_MEMORY with nothing taken and the refusal counted and logged.

@@ -73,7 +73,7 @@ unsigned attribute(CUdevice_attribute which, int device) {
   return known ? static_cast<unsigned>(value) : 0;
 }
 
-// What the current context had at first. False: the driver does not say.
+// Notes the current context's limits as those of a fresh one. False: the driver does not say.
 bool ask_fresh(Context& context) {
   const auto ask = driver().cuCtxGetLimit;
   for (unsigned part = 0; part < kParts; ++part) {
@@ -137,7 +137,7 @@ CUresult begin(const Context& context, Part part, std::uint64_t value, Change& c
   return CUDA_SUCCESS;
 }
 
-// `beyond` of the part that has `from` now. What another thread made of it stands.
+// `beyond` of the part that has `from` now. A change by another thread stands.
 void lower(const Change& change, std::uint64_t from, std::uint64_t beyond) {
   std::uint64_t bytes = 0;
   {
@@ -158,7 +158,7 @@ int local_size(const void* function, int device) {
   int bytes = 0;
   ledger::Charge ignored;
   if (g_state.lost.load(std::memory_order_relaxed)) return 0;  // it might be either
-  if (ledger::look(ledger::Kind::kKernel, key_of(function), ignored)) {
+  if (ledger::look(ledger::NoteKind::kKernel, key_of(function), ignored)) {
     const auto ask = driver().cuKernelGetAttribute;
     const bool known = ask != nullptr && ask(&bytes, CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES,
                                              static_cast<CUkernel>(handle), device) == CUDA_SUCCESS;
@@ -241,12 +241,12 @@ void forget_kernels() {
 }
 
 void note_kernel(CUkernel kernel, CUlibrary library) {
-  if (!ledger::note(ledger::Kind::kKernel, key_of(kernel), {.owner = key_of(library)})) {
+  if (!ledger::note(ledger::NoteKind::kKernel, key_of(kernel), {.owner = key_of(library)})) {
     g_state.lost.store(true, std::memory_order_relaxed);
   }
 }
 
-void library_ends(CUlibrary library) { ledger::drop(ledger::Kind::kKernel, key_of(library)); }
+void library_ends(CUlibrary library) { ledger::drop(ledger::NoteKind::kKernel, key_of(library)); }
 
 // The parent's contexts are not the child's. Its notes are left where they are.
 namespace {

@@ -7,13 +7,13 @@
 //     SMs x threads of an SM x bytes of a thread
 //
 // It grows before a kernel that needs more, or when the stack's limit is raised, and stays until
-// the context ends. Heap and buffer are as large as their limits. What a fresh context has of all
-// three is part of the context, which the monitor sees by NVML; what is beyond is charged here
+// the context ends. Heap and buffer are as large as their limits. A fresh context's share of all
+// three is part of the context, which the monitor sees by NVML. Memory beyond that is charged here
 // before the driver takes it, and refused as any allocation is.
 //
-// What a kernel needs is asked of the driver before its first launch. After that a launch pays for
-// one look into a table of two places for each kernel. When a module or a context goes or comes,
-// all are asked anew: a handle may be another kernel's by then.
+// The driver is asked for a kernel's need before its first launch. After that a launch pays for one
+// look into a table of two places for each kernel. When a module or a context goes or comes, all
+// are asked anew: a handle may be another kernel's by then.
 //
 // Threading: any thread; one lock, never held while the driver or the monitor is called.
 #pragma once

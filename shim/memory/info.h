@@ -19,7 +19,7 @@ struct Shown {
   std::uint64_t total;
 };
 
-// What the job is shown of a GPU that truly has `real`.
+// The figures that the job is shown for a GPU that truly has `real`.
 Shown shown(const abi::Lane& lane, Shown real);
 
 // Brings the account up to date: pools that shrank, and what the job's other processes took.

@@ -15,7 +15,7 @@ namespace {
 struct Note {
   std::uint64_t key;
   Charge charge;
-  Kind kind;
+  NoteKind kind;
 };
 
 constexpr std::uint64_t kFirstPlaces = 1024;
@@ -30,16 +30,16 @@ struct State {
 };
 constinit State g_state;
 
-std::uint64_t home(Kind kind, std::uint64_t key, std::uint64_t capacity) {
+std::uint64_t home(NoteKind kind, std::uint64_t key, std::uint64_t capacity) {
   // Addresses are multiples of large powers of two: only the product's high bits differ.
   const std::uint64_t mixed = (key ^ static_cast<std::uint64_t>(kind) << 58) * 0x9E3779B97F4A7C15u;
   return (mixed ^ mixed >> 32) & (capacity - 1);
 }
 
 // The place of a note, or the empty place where it would stand. pre: the table has an empty place.
-std::uint64_t find(const Note* places, std::uint64_t capacity, Kind kind, std::uint64_t key) {
+std::uint64_t find(const Note* places, std::uint64_t capacity, NoteKind kind, std::uint64_t key) {
   std::uint64_t at = home(kind, key, capacity);
-  while (places[at].kind != Kind::kNone && (places[at].kind != kind || places[at].key != key)) {
+  while (places[at].kind != NoteKind::kNone && (places[at].kind != kind || places[at].key != key)) {
     at = (at + 1) & (capacity - 1);
   }
   return at;
@@ -50,7 +50,7 @@ bool grow() {
   auto* places = static_cast<Note*>(::calloc(capacity, sizeof(Note)));
   if (places == nullptr) return false;
   for (std::uint64_t i = 0; i < g_state.capacity; ++i) {
-    if (g_state.places[i].kind == Kind::kNone) continue;
+    if (g_state.places[i].kind == NoteKind::kNone) continue;
     places[find(places, capacity, g_state.places[i].kind, g_state.places[i].key)] =
         g_state.places[i];
   }
@@ -60,24 +60,24 @@ bool grow() {
   return true;
 }
 
-Note* existing(Kind kind, std::uint64_t key) {
+Note* existing(NoteKind kind, std::uint64_t key) {
   if (g_state.capacity == 0) return nullptr;
   Note& note = g_state.places[find(g_state.places, g_state.capacity, kind, key)];
-  return note.kind == Kind::kNone ? nullptr : &note;
+  return note.kind == NoteKind::kNone ? nullptr : &note;
 }
 
 void count(const Charge& charge, int sign) {
   memory::stays(charge.lane, charge.why, sign * static_cast<std::int64_t>(charge.bytes));
 }
 
-bool hangs_on_context(Kind kind) {
-  return kind == Kind::kPointer || kind == Kind::kArray || kind == Kind::kMipmap;
+bool hangs_on_context(NoteKind kind) {
+  return kind == NoteKind::kPointer || kind == NoteKind::kArray || kind == NoteKind::kMipmap;
 }
 
 // pre: the place is empty, or has a note of the same key. Answers what that one was charged.
 Charge put(Note& place, const Note& note) {
   Charge ended;
-  if (place.kind == Kind::kNone) {
+  if (place.kind == NoteKind::kNone) {
     ++g_state.count;
   } else {
     count(place.charge, -1);
@@ -91,24 +91,24 @@ Charge put(Note& place, const Note& note) {
 void remove(Note* note) {
   count(note->charge, -1);
   auto gap = static_cast<std::uint64_t>(note - g_state.places);
-  g_state.places[gap].kind = Kind::kNone;
+  g_state.places[gap].kind = NoteKind::kNone;
   --g_state.count;
   const std::uint64_t mask = g_state.capacity - 1;
-  for (std::uint64_t at = (gap + 1) & mask; g_state.places[at].kind != Kind::kNone;
+  for (std::uint64_t at = (gap + 1) & mask; g_state.places[at].kind != NoteKind::kNone;
        at = (at + 1) & mask) {
     // A note may move back into the gap unless its home lies behind the gap.
     const std::uint64_t from =
         home(g_state.places[at].kind, g_state.places[at].key, g_state.capacity);
     if (((at - from) & mask) < ((at - gap) & mask)) continue;
     g_state.places[gap] = g_state.places[at];
-    g_state.places[at].kind = Kind::kNone;
+    g_state.places[at].kind = NoteKind::kNone;
     gap = at;
   }
 }
 
 }  // namespace
 
-bool note(Kind kind, std::uint64_t key, const Charge& charge) {
+bool note(NoteKind kind, std::uint64_t key, const Charge& charge) {
   Charge ended;
   {
     const Locked locked(g_state.lock);
@@ -120,7 +120,7 @@ bool note(Kind kind, std::uint64_t key, const Charge& charge) {
   return true;
 }
 
-bool take(Kind kind, std::uint64_t key, Charge& charge) {
+bool take(NoteKind kind, std::uint64_t key, Charge& charge) {
   const Locked locked(g_state.lock);
   Note* found = existing(kind, key);
   if (found == nullptr) return false;
@@ -129,7 +129,7 @@ bool take(Kind kind, std::uint64_t key, Charge& charge) {
   return true;
 }
 
-bool look(Kind kind, std::uint64_t key, Charge& charge) {
+bool look(NoteKind kind, std::uint64_t key, Charge& charge) {
   const Locked locked(g_state.lock);
   const Note* found = existing(kind, key);
   if (found == nullptr) return false;
@@ -137,7 +137,7 @@ bool look(Kind kind, std::uint64_t key, Charge& charge) {
   return true;
 }
 
-void stays(Kind kind, std::uint64_t key, Stays why) {
+void stays(NoteKind kind, std::uint64_t key, Stays why) {
   const Locked locked(g_state.lock);
   Note* found = existing(kind, key);
   if (found == nullptr) return;
@@ -148,7 +148,7 @@ void stays(Kind kind, std::uint64_t key, Stays why) {
 
 bool adjust(std::uint64_t handle, int handles, int mappings, Charge& charge, bool& gone) {
   const Locked locked(g_state.lock);
-  Note* found = existing(Kind::kHandle, handle);
+  Note* found = existing(NoteKind::kHandle, handle);
   if (found == nullptr) return false;
   found->charge.handles += static_cast<std::uint32_t>(handles);
   found->charge.mappings += static_cast<std::uint32_t>(mappings);
@@ -173,7 +173,7 @@ std::uint64_t take_owned(int lane, std::uint64_t owner) {
   return bytes;
 }
 
-void drop(Kind kind, std::uint64_t owner) {
+void drop(NoteKind kind, std::uint64_t owner) {
   const Locked locked(g_state.lock);
   for (std::uint64_t i = 0; i < g_state.capacity;) {
     Note& note = g_state.places[i];
@@ -189,13 +189,13 @@ std::uint64_t orphan_pooled(std::uint64_t pool, int lane) {
   const Locked locked(g_state.lock);
   std::uint64_t bytes = 0;
   for (std::uint64_t i = 0; i < g_state.capacity;) {
-    if (g_state.places[i].kind != Kind::kPooled || g_state.places[i].charge.owner != pool) {
+    if (g_state.places[i].kind != NoteKind::kPooled || g_state.places[i].charge.owner != pool) {
       ++i;
       continue;
     }
     Note moved = g_state.places[i];
     remove(&g_state.places[i]);
-    moved.kind = Kind::kPointer;
+    moved.kind = NoteKind::kPointer;
     moved.charge.owner = 0;
     moved.charge.lane = lane;
     moved.charge.why = Stays::kPools;
@@ -210,7 +210,7 @@ std::uint64_t size() {
   return g_state.count;
 }
 
-// Another thread of the parent may have held the lock at the fork, with the table half changed:
+// Another thread of the parent may have held the lock at the fork, with the table half changed. So
 // both start anew, and the parent's table is left where it is.
 void clear() { renew(g_state); }
 SWITCHYARD_RESET(kState, clear);

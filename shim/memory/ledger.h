@@ -1,9 +1,9 @@
 // The ledger: what each live allocation of this process was charged, by its address or handle.
 //
-// Concept. A hash table of notes. Whoever frees takes the note out *before* it calls the driver and
-// puts it back if the driver refuses: once the driver has freed, another thread may be given the
-// same address at once. What ends with a context it has no note of before. So a note that takes the
-// place of another one of memory gives that one's charge back: the driver has freed it.
+// Concept. A hash table of notes. A free takes the note out *before* it calls the driver, and puts
+// it back if the driver refuses. Once the driver has freed, another thread may be given the same
+// address at once. The end of a context frees memory whose notes are still here. So a note that
+// takes the place of another one of memory gives that one's charge back: the driver has freed it.
 //
 // A note may say why what it stands for can't leave the device: as long as it stands,
 // memory/stays.h counts it.
@@ -18,7 +18,7 @@
 namespace switchyard::shim::ledger {
 
 // Key spaces are apart: a device pointer and a handle may be the same number.
-enum class Kind : std::uint8_t {
+enum class NoteKind : std::uint8_t {
   kNone = 0,   // an empty place in the table
   kPointer,    // cuMemAlloc and its kin: the address
   kHandle,     // cuMemCreate: the handle
@@ -43,16 +43,16 @@ struct Charge {
 };
 
 // Notes a charge. False when no memory is left for the note; the caller then stays unaccounted.
-bool note(Kind kind, std::uint64_t key, const Charge& charge);
+bool note(NoteKind kind, std::uint64_t key, const Charge& charge);
 
 // Takes a note out. False when there was none: the driver then answers for the unknown key.
-bool take(Kind kind, std::uint64_t key, Charge& charge);
+bool take(NoteKind kind, std::uint64_t key, Charge& charge);
 
 // Reads a note.
-bool look(Kind kind, std::uint64_t key, Charge& charge);
+bool look(NoteKind kind, std::uint64_t key, Charge& charge);
 
 // Why it stays from here on. Without a note: nothing.
-void stays(Kind kind, std::uint64_t key, Stays why);
+void stays(NoteKind kind, std::uint64_t key, Stays why);
 
 // Adds to a handle's references and mappings. `gone` is true, and the note is out, when neither is
 // left. False when there is no such handle.
@@ -62,7 +62,7 @@ bool adjust(std::uint64_t handle, int handles, int mappings, Charge& charge, boo
 std::uint64_t take_owned(int lane, std::uint64_t owner);
 
 // Takes out all of a kind that `owner` owned.
-void drop(Kind kind, std::uint64_t owner);
+void drop(NoteKind kind, std::uint64_t owner);
 
 // Makes every pointer of a pool a plain one on `lane`; what they hold. The pool's handle is gone,
 // and its memory lives as long as they do.

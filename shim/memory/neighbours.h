@@ -7,8 +7,8 @@
 
 namespace switchyard::shim::neighbours {
 
-// The owner (owner.h) has ended. What is not the driver's has not ended with it: swappable memory,
-// and memory that was opened of another process.
+// The owner (owner.h) has ended. Memory that is not the driver's has not ended with it: swappable
+// memory, and memory that was opened of another process.
 void free_owned(int lane, std::uint64_t owner);
 
 // Room is needed: gives back the swappable memory that is freed but kept. It may wait for the GPU.

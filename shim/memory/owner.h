@@ -1,9 +1,9 @@
-// Whose end frees an allocation besides a free: the context it was made in.
+// The owner of an allocation: its context, whose end frees it as a free does.
 //
-// Concept. What is allocated in a context that cuCtxCreate made (contexts.h) is owned by it, that
-// is, by its number: books that are put right after its end must not meet a context that has got
-// its handle since. Everything else, green contexts included, is owned by the GPU's primary context
-// (0). Whoever puts right what it owned holds PrimaryHeld.
+// Concept. An allocation made in a context of cuCtxCreate (contexts.h) is owned by it, that is, by
+// its number. Books that are put right after its end must not meet a newer context with the same
+// handle. Everything else, green contexts included, is owned by the GPU's primary context (0).
+// PrimaryHeld lives while its books are put right.
 //
 // Threading: any thread.
 #pragma once

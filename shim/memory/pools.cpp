@@ -29,7 +29,7 @@ struct Pool {
   std::uint64_t pending;  // allocations under way
   std::uint64_t growing;  // their needs
   std::uint64_t id;       // never given again
-  Kind kind;
+  PoolKind kind;
   std::uint64_t live;  // of a managed one: what lives in it
   bool exported;       // others may have its memory
 };
@@ -47,7 +47,7 @@ struct State {
 };
 constinit State g_state;
 
-// What the account owes to or is owed by a pool after a look at it.
+// The difference between the account and a pool after a look at it.
 struct Difference {
   abi::Lane* lane = nullptr;
   std::uint64_t more = 0;
@@ -71,7 +71,7 @@ int find(CUmemoryPool handle, int device) {
   return -1;
 }
 
-int find_or_add(CUmemoryPool handle, int device, Kind kind = Kind::kDevice) {
+int find_or_add(CUmemoryPool handle, int device, PoolKind kind = PoolKind::kDevice) {
   const int found = find(handle, device);
   if (found >= 0) return found;
   for (int i = 0; i < kSlots; ++i) {
@@ -101,13 +101,13 @@ bool read_graphs(const Pool& pool, CUgraphMem_attribute which, std::uint64_t& va
   return true;
 }
 
-// What lives in a managed pool counts, whatever the driver says.
+// Memory that lives in a managed pool counts, whatever the driver says.
 template <typename Read>
 bool at_least_live(const Pool& pool, std::uint64_t& bytes, Read read) {
   bytes = 0;
   const bool known = read();
   bytes = std::max(bytes, pool.live);
-  return known || pool.kind == Kind::kManaged;
+  return known || pool.kind == PoolKind::kManaged;
 }
 
 bool read_reserved_by_driver(const Pool& pool, std::uint64_t& bytes) {
@@ -223,7 +223,7 @@ void settle_slot(CUmemoryPool handle, int device) {
 
 }  // namespace
 
-void learn(CUmemoryPool handle, int device, Kind kind) {
+void learn(CUmemoryPool handle, int device, PoolKind kind) {
   const Locked locked(g_state.lock);
   const int slot = handle != nullptr ? find_or_add(handle, device, kind) : -1;
   if (slot >= 0 && g_state.pools[slot].device < 0) g_state.pools[slot].device = device;
@@ -243,7 +243,8 @@ void exported(CUmemoryPool handle) {
 bool lacks_gpu(CUmemoryPool handle) {
   const Locked locked(g_state.lock);
   const int slot = find(handle, -1);
-  return slot < 0 || (g_state.pools[slot].device < 0 && g_state.pools[slot].kind != Kind::kHost);
+  return slot < 0 ||
+         (g_state.pools[slot].device < 0 && g_state.pools[slot].kind != PoolKind::kHost);
 }
 
 CUresult begin(CUmemoryPool pool, std::uint64_t bytes, Growth& growth) {
@@ -251,7 +252,7 @@ CUresult begin(CUmemoryPool pool, std::uint64_t bytes, Growth& growth) {
   {
     const Locked locked(g_state.lock);
     slot = pool != nullptr ? find(pool, -1) : -1;
-    if (slot >= 0 && g_state.pools[slot].kind == Kind::kHost) return CUDA_SUCCESS;
+    if (slot >= 0 && g_state.pools[slot].kind == PoolKind::kHost) return CUDA_SUCCESS;
   }
   // The table is full: nothing is known of it, so under a quota nothing is taken from it.
   abi::Lane* lane = slot < 0 && pool != nullptr ? current_lane() : nullptr;
@@ -289,7 +290,7 @@ bool end(const Growth& growth, bool made) {
     Pool& pool = g_state.pools[growth.slot];
     pool.pending -= growth.bytes;
     pool.growing -= growth.need;
-    if (made && pool.kind == Kind::kManaged) pool.live += account::rounded(growth.bytes);
+    if (made && pool.kind == PoolKind::kManaged) pool.live += account::rounded(growth.bytes);
     difference = look(pool);
   }
   return apply(difference);
@@ -299,7 +300,7 @@ void freed(const ledger::Charge& note) {
   const Locked locked(g_state.lock);
   for (int i = 0; i < g_state.slots; ++i) {
     Pool& pool = g_state.pools[i];
-    if (!pool.used || pool.kind != Kind::kManaged || pool.id != note.owner) continue;
+    if (!pool.used || pool.kind != PoolKind::kManaged || pool.id != note.owner) continue;
     pool.live -= std::min(pool.live, account::rounded(note.bytes));
   }
 }

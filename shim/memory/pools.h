@@ -1,22 +1,23 @@
 // Pools: memory that the driver keeps for stream-ordered allocations and for graphs.
 //
-// Concept. A pool is charged what it *reserves* (CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT), because
-// that is what nobody else can have; what is allocated from it is only its own bookkeeping. Before
-// an allocation we reserve what the pool may have to grow by; after it we read what it holds now,
-// and put the charge right. The driver shrinks pools when the application synchronises, so those
-// calls settle too. The memory of graphs is one more pool for each GPU, with attributes of its own.
+// Concept. A pool is charged what it *reserves* (CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT), because no
+// other pool or process can have that. Allocations from it are only its own bookkeeping. Before an
+// allocation we reserve what the pool may have to grow by. After it we read the pool's size and put
+// the charge right. The driver shrinks pools when the application synchronises, so those calls
+// settle too. The memory of graphs is one more pool for each GPU, with attributes of its own.
 //
 //     charged = reserved by the driver + growth that calls under way may still cause
 //
 // A managed pool's memory may come to a GPU at any time, and what the driver says that it reserves
-// need not be there. So it is charged what lives in it, or what is reserved, whichever is more: to
-// the GPU that it is meant for, else to the one that is current when it is first seen.
+// need not be there. So it is charged what lives in it, or what is reserved, whichever is more. It
+// is charged to the GPU that it is meant for, else to the one that is current when it is first
+// seen.
 //
-// Not charged: imported pools (their exporter is) and pinned ones of the host. What nothing is
-// known of is charged to the GPU of the stream that it is used in.
+// Not charged: imported pools (their exporter is) and pinned ones of the host. A pool of which
+// nothing is known is charged to the GPU of the stream that uses it.
 //
-// Threading: any thread; one lock, held while the driver is asked for a pool's attributes, so that
-// an older answer never overwrites a newer one and no destroyed pool is asked.
+// Threading: any thread; one lock. It is held while the driver is asked for a pool's attributes. So
+// an older answer never overwrites a newer one, and no destroyed pool is asked.
 #pragma once
 
 #include <atomic>
@@ -27,14 +28,14 @@
 
 namespace switchyard::shim::pools {
 
-enum class Kind : std::uint8_t {
+enum class PoolKind : std::uint8_t {
   kDevice,   // it reserves memory of a GPU
   kManaged,  // its memory may come to a GPU
   kHost,     // it never has any there
 };
 // Makes a pool known: cuMemPoolCreate, or the default pool of `device` (-1: whose it is isn't
 // known).
-void learn(CUmemoryPool pool, int device, Kind kind = Kind::kDevice);
+void learn(CUmemoryPool pool, int device, PoolKind kind = PoolKind::kDevice);
 // Others can be given it from here on.
 void exported(CUmemoryPool pool);
 // Whether it isn't known, or which GPU it is charged to.
@@ -84,7 +85,7 @@ struct Forgotten {
   int device = -1;
   std::uint64_t charged = 0;
   std::uint64_t id = 0;
-  Kind kind = Kind::kDevice;
+  PoolKind kind = PoolKind::kDevice;
   std::uint64_t live = 0;
 };
 Forgotten forget(CUmemoryPool pool);
@@ -95,10 +96,10 @@ void restore(CUmemoryPool pool, const Forgotten& was);
 template <typename Call>
 CUresult free_pooled(std::uint64_t address, Call call) {
   ledger::Charge charge;
-  const bool known = ledger::take(ledger::Kind::kPooled, address, charge);
+  const bool known = ledger::take(ledger::NoteKind::kPooled, address, charge);
   const CUresult result = call();
   if (known && result == CUDA_SUCCESS) freed(charge);
-  if (known && result != CUDA_SUCCESS) ledger::note(ledger::Kind::kPooled, address, charge);
+  if (known && result != CUDA_SUCCESS) ledger::note(ledger::NoteKind::kPooled, address, charge);
   settle_all();
   return result;
 }

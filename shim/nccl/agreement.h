@@ -29,7 +29,7 @@ bool all_attend(const Board& board, unsigned ranks);
 // One rank's vote, once. All votes of a thread come before it waits for the first outcome.
 void vote(Board& board, Question question, unsigned ranks, bool yes);
 
-// What all ranks have decided.
+// The decision of all ranks.
 bool outcome(Board& board, Question question);
 
 // One rank needs its board no more.

@@ -1,7 +1,7 @@
 // Rules for NCCL's calls about communicators: how they are made, ended, and asked.
 //
 // Concept. As rules.h. A communicator comes to life when its call or its group has ended, and may
-// get a twin then (twins.h). What ends it, or asks for its errors, is done to both.
+// get a twin then (twins.h). A call that ends it, or asks for its errors, is made for both.
 //
 // Threading: any thread.
 #pragma once
@@ -40,7 +40,7 @@ inline int current_gpu() {
 void born(ncclComm_t* where, Birth birth);
 // Answers what the call or the group then answers.
 ncclResult_t settle_births(ncclResult_t result, const Calls& calls);
-// What is expected from `first` on will not come.
+// The births expected from `first` on will not come.
 void forget_births(unsigned first);
 
 // `make` makes one. pre: no call of NCCL is on.
@@ -128,7 +128,7 @@ inline ncclResult_t worse(ncclResult_t one, ncclResult_t other) {
   return one != kNcclSuccess ? one : other;
 }
 
-// What is done to a communicator is done to its twin.
+// Does to a communicator and to its twin the same.
 template <typename Original, typename... Args>
 ncclResult_t both(const Original& original, ncclComm_t comm, Args... args) {
   const ncclComm_t twin = t_nccl.inside == 0 ? twins::of(comm) : nullptr;
@@ -182,10 +182,10 @@ struct Beside {
 // The call for a twin goes on without us.
 void say_left();
 
-// What ends the work of a communicator and that of its twin: at once, for NCCL waits for the
-// kernels of the one, or frees memory of it, and these may stand behind kernels of the other. In a
-// group NCCL waits when the group ends, also for what is aborted later in the group: a thread of
-// ours has no group, and would wait for that in vain. `twins` may go on when this has returned.
+// Ends the work of a communicator and that of its twin at once. NCCL waits for the kernels of the
+// one, or frees its memory, and these may stand behind kernels of the other. In a group NCCL waits
+// when the group ends, also for communicators that are aborted later in the group. A thread of ours
+// has no group, and would wait for that in vain. `twins` may go on when this has returned.
 template <typename Twins, typename Own>
 ncclResult_t at_once(Twins twins, Own own, std::uint64_t patience_ns = agreement::kPatienceNs) {
   ncclResult_t twins_answer = kNcclSuccess;

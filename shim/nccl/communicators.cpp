@@ -68,7 +68,7 @@ std::uint64_t mix(std::uint64_t x) {
   return x ^ (x >> 31);
 }
 
-// What is fed is added again behind the bijection, so that the result can't be computed backwards.
+// Each word is added again behind the bijection, so that the result can't be computed backwards.
 std::uint64_t absorb(std::uint64_t hash, std::uint64_t word) { return mix(hash ^ word) + word; }
 
 std::uint64_t not_zero(std::uint64_t hash) { return hash != 0 ? hash : 1; }
@@ -86,7 +86,7 @@ void tell_counts(abi::Communicator& shown, const Truth& truth) {
   raise(shown.sent, truth.sent.load(std::memory_order_relaxed));
 }
 
-// What has left is told last, so that nobody seems to have left before he entered.
+// Departures are told last, so that no thread seems to have left before it entered.
 void tell_launches(abi::Page& shown) {
   raise(shown.process.entered, g_state.entered.load(std::memory_order_relaxed));
   raise(shown.process.left, g_state.left.load(std::memory_order_relaxed));
@@ -298,7 +298,7 @@ void leave() {
   tell_launches(page());
 }
 
-std::uint64_t count(int slot, const Step& step) {
+std::uint64_t count(int slot, const CountStep& step) {
   Truth& truth = g_truths[slot];
   abi::Communicator& shown = page().communicators[slot];
   truth.bytes.fetch_add(step.bytes, std::memory_order_relaxed);
@@ -324,7 +324,7 @@ std::uint64_t count(int slot, const Step& step) {
 }
 
 // The only way down: NCCL has refused what was counted.
-void take_back(int slot, const Step& step) {
+void take_back(int slot, const CountStep& step) {
   Truth& truth = g_truths[slot];
   abi::Communicator& shown = page().communicators[slot];
   shown.bytes.store(truth.bytes.fetch_sub(step.bytes, std::memory_order_relaxed) - step.bytes,
@@ -377,7 +377,7 @@ void tell() {
     const ncclComm_t comm = g_handles[slot].load(std::memory_order_relaxed);
     const Truth& truth = g_truths[slot];
     abi::Communicator& shown = page().communicators[slot];
-    // What came to life or ended between the copy and the new page is wrong in it.
+    // A communicator that came to life or ended between the copy and the new page is wrong in it.
     if (comm == nullptr) {
       shown.use.store(0, std::memory_order_release);
       continue;

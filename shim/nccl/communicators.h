@@ -1,11 +1,11 @@
 // The communicators of this process: which it is in, and how many operations it has launched there.
 //
 // Concept. A table of kMostCommunicators slots, found by NCCL's handle. The lowest free slot is
-// taken, so that the monitor, a cut and a fork look at few of them. What the monitor and people
-// see stands in the page (abi.h: Communicator). The truth is kept here, for a page may be replaced
-// between two operations, and a lost count would make this rank look as if it lagged behind for
-// ever. The page's count is only ever raised to the truth, so the order of two writers is no
-// matter.
+// taken, so that the monitor, a cut and a fork look at few of them. The figures for the monitor and
+// people stand in the page (abi.h: Communicator). The true count is kept here. A page may be
+// replaced between two operations, and a lost count would make this rank look as if it lagged
+// behind for ever. The page's count is only ever raised to the truth, so the order of two writers
+// is no matter.
 //
 // All ranks must find the same id without talking to each other. It is a hash of NCCL's unique id.
 // That of a child communicator is a hash of its parent's, of how many children the parent has had,
@@ -25,7 +25,7 @@
 namespace switchyard::shim::nccl {
 
 // What operations add to a communicator's counts.
-struct Step {
+struct CountStep {
   std::uint32_t launched = 0;
   std::uint32_t sent = 0;
   std::uint64_t bytes = 0;
@@ -35,7 +35,7 @@ struct Step {
   std::uint64_t kind_bytes[abi::kMostCollectives] = {};
 
   bool empty() const { return launched == 0 && sent == 0; }
-  void add(const Step& more) {
+  void add(const CountStep& more) {
     launched += more.launched;
     sent += more.sent;
     bytes += more.bytes;
@@ -72,7 +72,7 @@ namespace communicators {
 
 // By slot; null: it is free.
 extern std::atomic<ncclComm_t> g_handles[abi::kMostCommunicators];
-// Slots that were ever in use: those before it.
+// All slots that were ever in use have lower numbers.
 extern std::atomic<unsigned> g_used;
 
 // Where a handle is looked for: twice as many places as slots, so that a search is short.
@@ -82,7 +82,7 @@ struct Place {
 };
 inline constexpr unsigned kPlaces = 2 * abi::kMostCommunicators;
 extern Place g_places[kPlaces];
-// What marks a place whose communicator has ended: a search goes on behind it.
+// Marks a place whose communicator has ended: a search goes on behind it.
 inline const ncclComm_t kGone = reinterpret_cast<ncclComm_t>(1);
 
 inline unsigned first_place(ncclComm_t comm) {
@@ -131,8 +131,8 @@ void leave();
 
 // pre: slot is one that find() answered, for both.
 // Answers how many are launched, with these.
-std::uint64_t count(int slot, const Step& step);
-void take_back(int slot, const Step& step);
+std::uint64_t count(int slot, const CountStep& step);
+void take_back(int slot, const CountStep& step);
 
 // Into a page that nobody sees yet; and once more when it is in its place, for what was counted in
 // between.

@@ -12,7 +12,7 @@ bool must_stop() {
   return page().process.cut.load(std::memory_order_seq_cst) != 0 && communicators::at_targets();
 }
 
-// What this thread has put into streams gets its numbers: else the GPU would look busy.
+// This thread's work in the streams gets its numbers: else the GPU would look busy.
 void settle() {
   for (unsigned lane = 0; lane < abi::kMaxGpus; ++lane) numbers::settle(lane);
 }

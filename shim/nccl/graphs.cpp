@@ -139,7 +139,7 @@ CUgraph captured_into(CUstream stream) {
   return status == CU_STREAM_CAPTURE_STATUS_ACTIVE ? graph : nullptr;
 }
 
-void note(CUgraph graph, int slot, const Step& step) {
+void note(CUgraph graph, int slot, const CountStep& step) {
   if (graph == nullptr) return;
   const Locked locked(g_state.lock);
   Notes* notes = make(key_of(graph));
@@ -161,18 +161,18 @@ std::size_t size() {
 
 bool counts(CUgraphExec executable) {
   bool any = false;
-  for_steps(executable, [&](int, const Step&) { any = true; });
+  for_steps(executable, [&](int, const CountStep&) { any = true; });
   return any;
 }
 
 bool stops(CUgraphExec executable) {
   bool any = false;
-  for_steps(executable, [&](int, const Step& step) { any = any || step.launched != 0; });
+  for_steps(executable, [&](int, const CountStep& step) { any = any || step.launched != 0; });
   return any;
 }
 
 void count(CUgraphExec executable) {
-  for_steps(executable, [](int slot, const Step& step) {
+  for_steps(executable, [](int slot, const CountStep& step) {
     communicators::count(slot, step);
     const auto lane = static_cast<unsigned>(communicators::lane(slot));
     if (spans::wanted(page().lanes[lane])) spans::graph(lane);
@@ -180,7 +180,8 @@ void count(CUgraphExec executable) {
 }
 
 void take_back(CUgraphExec executable) {
-  for_steps(executable, [](int slot, const Step& step) { communicators::take_back(slot, step); });
+  for_steps(executable,
+            [](int slot, const CountStep& step) { communicators::take_back(slot, step); });
 }
 
 }  // namespace switchyard::shim::nccl::graphs

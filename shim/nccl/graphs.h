@@ -4,8 +4,8 @@
 // into. An executable graph takes over what its graph has, and each launch of it adds that to the
 // communicators' counts. A process without such graphs pays one load per launch of a graph.
 //
-// Threading: any thread. A launch takes no lock: notes are found by a hash of the handle, and only
-// launches of the graph itself read them, which end before it is destroyed. All else takes one
+// Threading: any thread. A launch takes no lock. Notes are found by a hash of the handle. Only
+// launches of the graph itself read them, and these end before it is destroyed. All else takes one
 // lock.
 #pragma once
 
@@ -25,7 +25,7 @@ inline bool any() { return g_noted.load(std::memory_order_relaxed) != 0; }
 CUgraph captured_into(CUstream stream);
 
 // An operation that went into a capture.
-void note(CUgraph graph, int slot, const Step& step);
+void note(CUgraph graph, int slot, const CountStep& step);
 // The graph holds what another one does, too: a clone, or one with a child graph.
 void copy(CUgraph from, CUgraph to);
 void copy(CUgraphExec from, CUgraph to);

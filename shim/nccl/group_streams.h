@@ -1,8 +1,9 @@
 // Streams of a group that has operations of a communicator and of its twin.
 //
-// Concept. What a group has on one communicator is one kernel: all streams that it names there wait
-// for all of it, and it waits for all of them. With a twin it is two. So where one group names
-// several streams for the two, they are made to wait for each other, before it and behind it.
+// Concept. A group's operations on one communicator are one kernel. All streams that the group
+// names there wait for all of it, and it waits for all of them. With a twin it is two. So where one
+// group names several streams for the two, they are made to wait for each other, before it and
+// behind it.
 //
 // Threading: the thread's own.
 #pragma once

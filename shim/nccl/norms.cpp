@@ -26,8 +26,8 @@ using square_norm::Type;
 constexpr unsigned kEntries = 256;  // of a GPU
 // A marker that is late by so many steps is not awaited any more.
 constexpr std::uint64_t kMissed = 8;
-// An order that has stood for so many collectives is right: the monitor looks anew at all that it
-// knows at least twice meanwhile (its policy/iterations.h).
+// An order that has stood for so many collectives is right. In that time the monitor looks anew at
+// all that it knows at least twice (its policy/iterations.h).
 constexpr std::uint64_t kProven = 8192;
 
 // What the kernels write: a number for each block.
@@ -64,7 +64,7 @@ struct Ring {
   Entry entries[kEntries] = {};
 };
 
-// What is remembered of a communicator's steps. Its calls come one after the other.
+// The memory of a communicator's steps. Its calls come one after the other.
 struct Cadence {
   std::uint64_t marker = 0;  // the number of the last one
   bool measured = false;     // the step that it began
@@ -210,7 +210,7 @@ unsigned put(const Ring& ring, const void* from, std::uint64_t count, Type type,
   constexpr std::uint32_t kNoConcern = abi::kTimeBursts | gate::kOfBursts | abi::kRecordLaunches;
   if ((lane->attention.load(std::memory_order_relaxed) & ~kNoConcern) == 0) return launch();
   const gate::Passage passage(*lane, stream, false,
-                              {gate::Kind::kLaunch, {ring.kernel, blocks, 1, 1}});
+                              {gate::WorkKind::kLaunch, {ring.kernel, blocks, 1, 1}});
   return launch();
 }
 

@@ -8,17 +8,17 @@
 //
 // Nobody waits for the GPU: what is not there yet is looked at again. A GPU has a ring of entries.
 // When half of them are taken, the next begin() collects, too; when all wait for the GPU, the
-// collective is not measured. What NCCL launches only when a
-// group ends gets its kernels around the end. Nothing is put into a capture.
+// collective is not measured. An operation that NCCL launches only when a group ends gets its
+// kernels around the end. Nothing is put into a capture.
 //
 // The kernels touch the program's memory, so they are put through the gate and swap's admission as
 // its own are. They are not counted as its launches. The kernel is loaded, and the memory pinned,
-// when a communicator comes to life: its first collective has just waited for all ranks then, and
+// when a communicator comes to life. Its first collective has just waited for all ranks then, and
 // none of its kernels is on the GPU.
 //
 // Which steps are measured: abi.h, "Norms". Until the monitor's order is proven, a collective of
-// another step takes an entry as well, so that all are told in the order of their numbers, but no
-// kernel stands around it.
+// another step takes an entry as well, without a kernel around it. So all are told in the order of
+// their numbers.
 //
 // Threading: any thread; begin() and end() take no lock. Calls for one communicator come one after
 // the other, as NCCL wants it.

@@ -17,7 +17,7 @@ struct Pair;
 // `where`: where NCCL puts the original's.
 Pair* begin(ncclComm_t comm, void** where);
 void** twins_handle(Pair* pair);
-// What this thread has begun has its handles now; a failed one is dropped.
+// This thread's registrations have their handles now; a failed one is dropped.
 void settle(ncclResult_t result);
 
 // The twin's handle, which is kept no longer; null: there is none.

@@ -58,7 +58,7 @@ void say_left() {
            "(--urgent-collectives): it is left alone");
 }
 
-void expect(int slot, const Step& step, CUstream stream) {
+void expect(int slot, const CountStep& step, CUstream stream) {
   Group* const holder = step.empty() ? nullptr : group();
   if (holder == nullptr) return;
   if (!holder->pending.add(slot, step)) return say_no_memory();
@@ -77,7 +77,7 @@ void expect_sum(const norms::Sum& sum) {
   if (at >= kMostSums) return;
   holder->sums[at] = sum;
   const auto expected = [holder](int slot) {
-    const Step* step = holder->pending.find(slot);
+    const CountStep* step = holder->pending.find(slot);
     return step != nullptr ? step->launched : 0;
   };
   holder->sums[at].ordinal = expected(sum.slot) + expected(twins::other(sum.slot)) + 1;
@@ -100,7 +100,7 @@ void end_group_norms(const GroupNorms& all, ncclResult_t answer) {
 
 bool group_counts() {
   bool counts = false;
-  for_pending([&](int, const Step& step) { counts = counts || step.launched != 0; });
+  for_pending([&](int, const CountStep& step) { counts = counts || step.launched != 0; });
   return counts;
 }
 
@@ -109,7 +109,7 @@ ncclComm_t group_communicator() {
 }
 
 void count_group(spans::Span& span) {
-  for_pending([&](int slot, const Step& step) {
+  for_pending([&](int slot, const CountStep& step) {
     const std::uint64_t launched = communicators::count(slot, step);
     if (t_nccl.group->together) {
       time_it(span, slot, step, launched, t_nccl.group->only);
@@ -120,7 +120,7 @@ void count_group(spans::Span& span) {
 }
 
 // A communicator of one rank moves nothing to others. NCCL wants its GPU to be the thread's.
-void time_it(spans::Span& span, int slot, const Step& step, std::uint64_t launched,
+void time_it(spans::Span& span, int slot, const CountStep& step, std::uint64_t launched,
              CUstream stream) {
   const auto lane = static_cast<unsigned>(communicators::lane(slot));
   if (!spans::wanted(page().lanes[lane]) || communicators::ranks(slot) == 1) return;
@@ -137,7 +137,7 @@ void forget_group() {
   end_group();
 }
 
-Step step_of(int slot, const Operation& operation) {
+CountStep step_of(int slot, const Operation& operation) {
   const auto ranks = static_cast<std::uint64_t>(communicators::ranks(slot));
   std::uint64_t bytes = operation.count * nccl_type_bytes(operation.type);
   switch (operation.kind) {
@@ -157,7 +157,7 @@ Step step_of(int slot, const Operation& operation) {
     default:
       break;
   }
-  Step step;
+  CountStep step;
   const bool apart = operation.one_sided || (is_point_to_point(operation.kind) && ranks != 2);
   (apart ? step.sent : step.launched) = 1;
   step.bytes = step.last_bytes = bytes;

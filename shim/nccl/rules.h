@@ -1,12 +1,13 @@
 // Rules for NCCL's calls: learn communicators, and count what is launched in them.
 //
 // Concept. A rule is a plain function whose first argument is the original, as in shim/rules. The
-// original here is an object: it is called like the function, and it asks its own copy of NCCL for
-// a communicator's rank and size (`ask`), or makes twins by it (`calls`).
+// original here is an object that is called like the function. It asks its own copy of NCCL for a
+// communicator's rank and size (`ask`), or makes twins by it (`calls`).
 //
 // An operation is counted before NCCL is called: the first ones connect the ranks, so the call may
-// wait for others until they come. What NCCL refuses is taken back. A call in a group is counted
-// when the outermost group ends, and one on a stream that is captured at each launch of the graph.
+// wait for others until they come. An operation that NCCL refuses is taken back. A call in a group
+// is counted when the outermost group ends. A call on a stream that is captured is counted at each
+// launch of the graph.
 //
 // While the monitor wants it, events stand before and behind what is launched (gate/spans.h).
 //
@@ -108,10 +109,10 @@ struct Operation {
 };
 
 // What it adds to the counts of its communicator.
-Step step_of(int slot, const Operation& operation);
-void expect(int slot, const Step& step, CUstream stream);
+CountStep step_of(int slot, const Operation& operation);
+void expect(int slot, const CountStep& step, CUstream stream);
 // Before it is launched: `launched` are, with these.
-void time_it(spans::Span& span, int slot, const Step& step, std::uint64_t launched,
+void time_it(spans::Span& span, int slot, const CountStep& step, std::uint64_t launched,
              CUstream stream);
 // The sum that it is, for its norms; of slot -1: it is none.
 norms::Sum sum_of(int slot, const Operation& operation);
@@ -130,7 +131,7 @@ ncclResult_t launch(const Original& original, const Operation& operation, Call c
     int ranks = 0;
     if (original.ask(operation.comm, rank, ranks)) communicators::learn(slot, rank, ranks);
   }
-  const Step step = step_of(slot, operation);
+  const CountStep step = step_of(slot, operation);
   const norms::Sum sum = norms::on() ? sum_of(slot, operation) : norms::Sum{};
   if (captured(operation.stream, false)) {
     const CUgraph graph = graphs::captured_into(operation.stream);

@@ -51,7 +51,7 @@ __device__ float square_at(const void* from, std::uint64_t at) {
   }
 }
 
-// A thread's part. What stands before and behind the aligned words is the first block's.
+// A thread's part. The bytes before and behind the aligned words are the first block's.
 template <Type kType>
 __device__ double part(const char* from, std::uint64_t count) {
   constexpr unsigned kBytes = kernel::bytes_of(kType);

@@ -19,7 +19,7 @@ namespace switchyard::shim::nccl {
 class Steps {
  public:
   // Null: none was added.
-  const Step* find(int slot) const {
+  const CountStep* find(int slot) const {
     // The last one first: most operations of a group are of one communicator.
     for (unsigned i = count_; i-- != 0;) {
       if (at(i).slot == slot) return &at(i).step;
@@ -27,8 +27,8 @@ class Steps {
     return nullptr;
   }
   // False: there is no memory.
-  bool add(int slot, const Step& step) {
-    auto* there = const_cast<Step*>(find(slot));
+  bool add(int slot, const CountStep& step) {
+    auto* there = const_cast<CountStep*>(find(slot));
     if (there == nullptr) {
       if (count_ >= kHere + room_ && !grow()) return false;
       at(count_) = {slot, {}};
@@ -39,7 +39,7 @@ class Steps {
   }
   bool add(const Steps& more) {
     bool all = true;
-    more.for_each([&](int slot, const Step& step) { all = add(slot, step) && all; });
+    more.for_each([&](int slot, const CountStep& step) { all = add(slot, step) && all; });
     return all;
   }
   template <typename Each>
@@ -56,7 +56,7 @@ class Steps {
  private:
   struct Entry {
     int slot;
-    Step step;
+    CountStep step;
   };
   static constexpr unsigned kHere = 4;
 

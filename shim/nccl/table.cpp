@@ -98,8 +98,8 @@ void* look_up(void* handle, const char* name) {
   return handle != nullptr ? real_dlsym()(handle, name) : nullptr;
 }
 
-// What the caller at `address` would have been linked to: in the libraries that it needs, in those
-// behind us, or in NCCL as it is usually called.
+// The function that the caller at `address` would have been linked to. It stands in the libraries
+// that the caller needs, in those behind us, or in NCCL as it is usually called.
 void* linked_original(const char* name, const void* address) {
   if (real_dlsym() == nullptr) return nullptr;
   const Dl_info caller = file_of(address);
@@ -244,7 +244,8 @@ Pick pick(void* handle, const char* name) {
   if (handle == RTLD_DEFAULT || handle == RTLD_NEXT) {
     // Where nobody has NCCL, our own export must not look like it: look behind us.
     if (linked_original(name, nullptr) == nullptr) return {real_dlsym()(RTLD_NEXT, name), true};
-    // What is next is glibc's to say, for the true caller: one that we call would call us again.
+    // Only glibc, called by the true caller, can say what is next: a function that we call would
+    // call us again.
     if (handle == RTLD_NEXT) return {nullptr, false};
     return {reinterpret_cast<void*>(line.entry[0]), true};
   }

@@ -1,9 +1,9 @@
 // The table of intercepted calls of NCCL, and the copies of NCCL in this process.
 //
-// Concept. A call is reached through one of four doors: the exported name, which programs that are
-// linked to NCCL bind to, and one for each copy of NCCL that a program has looked up by a handle of
-// its own (dlsym), at most three. A door's originals are those of its copy. The exported name's
-// copy is the one that the first caller of the name would have got without us.
+// Concept. A call is reached through one of four doors. One is the exported name, which programs
+// that are linked to NCCL bind to. The others, at most three, each belong to a copy of NCCL that a
+// program has looked up by a handle of its own (dlsym). A door's originals are those of its copy.
+// The exported name's copy is the one that the first caller of the name would have got without us.
 //
 // NCCL is never loaded here, and a copy that was found once is kept.
 //

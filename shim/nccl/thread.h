@@ -1,9 +1,9 @@
-// What the calling thread has begun with NCCL: groups, and calls that are on.
+// The calling thread's state in NCCL: its groups, and the calls that it is inside of.
 //
-// Concept. NCCL's groups belong to a thread. What is called inside one is launched when the
-// outermost ends, so it is counted then. NCCL calls itself by its exported names (ncclBcast by
-// ncclBroadcast), and a profiler calls the twin of what it replaces: such a call is inside another,
-// and passes. A thread that interleaves groups of two copies of NCCL is not foreseen.
+// Concept. NCCL's groups belong to a thread. A call inside a group is launched when the outermost
+// group ends, so it is counted then. NCCL calls itself by its exported names (ncclBcast by
+// ncclBroadcast), and a profiler calls the twin of the name that it replaces. Such a call is inside
+// another, and passes. A thread that interleaves groups of two copies of NCCL is not foreseen.
 //
 // Each thread of each program pays for the library's thread-local storage, also without CUDA. So
 // only a few words are there. An open group has memory of its own, from its first operation or

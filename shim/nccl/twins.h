@@ -2,8 +2,8 @@
 // (--urgent-collectives).
 //
 // Concept. NCCL runs the operations of one communicator one after the other. FSDP2 puts its
-// reduce-scatters and its all-gathers on one, so the all-gather that the next layer waits for
-// stands behind a reduce-scatter that nobody waits for. On two communicators it overtakes.
+// reduce-scatters and its all-gathers on one. So the all-gather that the next layer waits for
+// stands behind a reduce-scatter that no layer waits for. On two communicators it overtakes.
 //
 // A twin is made when its original is, by a split of that, and only if all ranks do so
 // (agreement.h). So each rank decides by its own knowledge whether it takes part, and nobody waits
@@ -19,10 +19,10 @@
 // one, and one with an operator that was made for the original, stays on the original. A group
 // changes nothing: what one rank puts into a group another may call alone.
 //
-// To the gradient noise a twin and its original are one communicator, with one sequence of numbers:
-// that of the program's calls, which is the same on all ranks.
+// To the gradient noise a twin and its original are one communicator with one sequence of numbers.
+// That is the sequence of the program's calls, which is the same on all ranks.
 //
-// What ends the original, or asks for its errors, does so for the twin as well
+// A call that ends the original, or asks for its errors, does so for the twin as well
 // (communicator_rules.h).
 //
 // Threading: any thread. route() and of() take no lock.

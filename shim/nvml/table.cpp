@@ -63,8 +63,8 @@ void refresh_observed(abi::Lane& lane) {
   if (observe()) memory::refresh(lane);
 }
 
-// While the monitor is away the job goes on with its last limits, which the page has still. What
-// cuMemGetInfo shows is the same.
+// While the monitor is away the job goes on with its last limits, which the page has still.
+// cuMemGetInfo shows the same limits.
 bool has_limits() {
   return observe() || page().head.magic.load(std::memory_order_acquire) == abi::kMagic;
 }

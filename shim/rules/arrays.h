@@ -1,8 +1,8 @@
 // Rules for arrays and mipmapped arrays: charged in bytes, computed from their descriptor.
 //
-// Concept. The driver tells an array's size only for sparse and deferred ones, which hold no memory
-// of their own (what is mapped into them is charged at cuMemCreate). So bytes are counted from
-// format, channels and extent; what the driver's tiling adds shows as overhead in NVML.
+// Concept. The driver tells an array's size only for sparse and deferred ones. These hold no memory
+// of their own: mapped memory is charged at cuMemCreate. So bytes are counted from format, channels
+// and extent; what the driver's tiling adds shows as overhead in NVML.
 //
 // Threading: any thread.
 #pragma once
@@ -103,7 +103,7 @@ CUresult array_create(Original original, Handle* array, const Descriptor* descri
   if (result != CUDA_SUCCESS) {
     account::release(lane, bytes);
   } else {
-    note_owned(lane, kMipmapped ? ledger::Kind::kMipmap : ledger::Kind::kArray,
+    note_owned(lane, kMipmapped ? ledger::NoteKind::kMipmap : ledger::NoteKind::kArray,
                reinterpret_cast<std::uintptr_t>(*array), bytes, Stays::kArrays);
   }
   return result;
@@ -112,7 +112,8 @@ CUresult array_create(Original original, Handle* array, const Descriptor* descri
 // A level of a mipmap and a plane of an array were never noted: they own nothing.
 template <typename Original, typename Handle>
 CUresult array_destroy(Original original, Handle array) {
-  const auto kind = __is_same(Handle, CUarray) ? ledger::Kind::kArray : ledger::Kind::kMipmap;
+  const auto kind =
+      __is_same(Handle, CUarray) ? ledger::NoteKind::kArray : ledger::NoteKind::kMipmap;
   const auto key = reinterpret_cast<std::uintptr_t>(array);
   ledger::Charge charge;
   const gate::Waiting waiting(gate::Waiting::kContext);

@@ -34,8 +34,8 @@ bool primary_active(int device);
 
 CUresult init(CUresult (*original)(unsigned), unsigned flags);
 
-// What nobody can foresee, as a context and a module, is looked at once it is there, and given back
-// where it does not fit into the quota.
+// The size of a context or a module can't be foreseen. It is looked at once it is there, and given
+// back where it does not fit into the quota.
 
 // Whether the job is beyond its quota on `device`. Close to it: asks the monitor, who asks NVML.
 bool exceeds_quota(int device);
@@ -120,7 +120,7 @@ CUresult set_limit(Original original, CUlimit limit, size_t value) {
   return result;
 }
 
-// What the driver has free on the calling thread's GPU, if that has a quota; 0: it is not known.
+// The driver's free memory on the calling thread's GPU, if that has a quota; 0: it is not known.
 std::uint64_t free_under_quota();
 // Whether a module that is loaded since has taken much, and the job is beyond its quota for it.
 bool module_exceeds(std::uint64_t free_before);

@@ -1,7 +1,7 @@
 // How many bytes a copy has moved, as far as its call says so, and which way.
 //
-// Concept. Bytes that go over a link (between host and GPU, or two GPUs) and those that stay in the
-// memory of one GPU are counted apart: the first are some fifty times as dear. A row of calls.def
+// Concept. Bytes that go over a link (between host and GPU, or two GPUs) are counted apart from
+// those that stay in one GPU's memory. The first are some fifty times as dear. A row of calls.def
 // says how its call is read:
 //
 //     kLink        the argument before the stream, or the last, is the size: ...HtoD, Peer; by link
@@ -13,7 +13,7 @@
 //
 // An address doesn't say where its memory is, and asking the driver would cost more than the copy's
 // own call. So a copy by addresses alone (cuMemcpy, a batch, unified memory in a box) counts for
-// the link, and cuMemcpyDtoD between two GPUs counts for the device.
+// the link. cuMemcpyDtoD between two GPUs counts for the device.
 //
 // The call is read after the driver has accepted it: what it refused may be unreadable, and moves
 // nothing. The node that a copy into a capture becomes isn't counted, nor are copies by kernels.

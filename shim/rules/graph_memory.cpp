@@ -95,7 +95,7 @@ class Walk : NoCopy {
         driver().cuGraphMemFreeNodeGetParams(node, &address) != CUDA_SUCCESS) {
       return;
     }
-    // What is freed was mostly allocated last.
+    // The last allocation is mostly freed first.
     for (std::size_t i = count_; i-- != 0;) {
       if (pieces_[i].address != address) continue;
       live_ -= pieces_[i].bytes;
@@ -124,7 +124,7 @@ Need need_of(CUgraph graph) {
 }
 
 void instantiated(CUgraphExec executable, const Need& need) {
-  if (ledger::note(ledger::Kind::kGraphExec, key_of(executable),
+  if (ledger::note(ledger::NoteKind::kGraphExec, key_of(executable),
                    {.lane = need.device, .bytes = need.bytes})) {
     g_executables.fetch_add(1, std::memory_order_relaxed);
   }
@@ -133,14 +133,14 @@ void instantiated(CUgraphExec executable, const Need& need) {
 void destroyed(CUgraphExec executable) {
   ledger::Charge charge;
   if (g_executables.load(std::memory_order_relaxed) != 0 &&
-      ledger::take(ledger::Kind::kGraphExec, key_of(executable), charge)) {
+      ledger::take(ledger::NoteKind::kGraphExec, key_of(executable), charge)) {
     g_executables.fetch_sub(1, std::memory_order_relaxed);
   }
 }
 
 CUresult before_run(CUgraphExec executable, Run& run) {
   ledger::Charge charge;
-  run.allocates = ledger::look(ledger::Kind::kGraphExec, key_of(executable), charge);
+  run.allocates = ledger::look(ledger::NoteKind::kGraphExec, key_of(executable), charge);
   run.device = charge.lane;
   run.first = !charge.ran;
   if (!run.allocates) return CUDA_SUCCESS;
@@ -158,9 +158,9 @@ CUresult after_run(CUgraphExec executable, const Run& run, CUresult result) {
   pools::end(run.growth);
   ledger::Charge charge;
   if (run.first && result == CUDA_SUCCESS &&
-      ledger::look(ledger::Kind::kGraphExec, key_of(executable), charge)) {
+      ledger::look(ledger::NoteKind::kGraphExec, key_of(executable), charge)) {
     charge.ran = true;
-    ledger::note(ledger::Kind::kGraphExec, key_of(executable), charge);
+    ledger::note(ledger::NoteKind::kGraphExec, key_of(executable), charge);
   }
   return result;
 }

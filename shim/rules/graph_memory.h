@@ -1,10 +1,10 @@
 // Rules for graphs that allocate: nodes made by cuGraphAddMemAllocNode, or by stream-ordered
 // allocations in a capture.
 //
-// Concept. The driver keeps the memory of all graphs of a GPU in one pool (pools.h). What a graph
-// may need is reserved when it is instantiated and before it is launched or uploaded, so a quota
-// refuses it there; after every launch the pool is settled. A process that has no such graph pays
-// one load.
+// Concept. The driver keeps the memory of all graphs of a GPU in one pool (pools.h). A graph's
+// possible need is reserved when it is instantiated and before it is launched or uploaded, so a
+// quota refuses it there. After every launch the pool is settled. A process that has no such graph
+// pays one load.
 //
 // Threading: any thread.
 #pragma once
@@ -33,7 +33,7 @@ inline CUresult captured_allocation(CUresult result) {
 }
 
 // The most that a graph has allocated at once, by the order in which its nodes were added, child
-// graphs included; and on which GPU (one: the last that is named). The driver lets memory whose
+// graphs included. It counts for one GPU: the last that is named. The driver lets memory whose
 // lifetimes do not overlap share what is behind it (CUDA Programming Guide, graph memory nodes).
 struct Need {
   int device = -1;

@@ -1,6 +1,6 @@
 // Rules for legacy IPC: cuIpcGetMemHandle, cuIpcOpenMemHandle and cuIpcCloseMemHandle.
 //
-// Concept. What is ours is given (exported.h) and opened (opened.h) by us; all else is the
+// Concept. We give (exported.h) and open (opened.h) handles of our own memory; all else is the
 // driver's. Memory of another process is charged there, and only noted here: should it outlive its
 // maker, the monitor charges it to who has it.
 //
@@ -21,7 +21,7 @@ CUresult ipc_get_handle(Original original, CUipcMemHandle* handle, CUdeviceptr a
   CUdeviceptr base = 0;
   const auto ask = driver().cuMemGetAddressRange_v2;
   if (result == CUDA_SUCCESS && ask != nullptr && ask(&base, nullptr, address) == CUDA_SUCCESS) {
-    ledger::stays(ledger::Kind::kPointer, base, Stays::kIpcExported);
+    ledger::stays(ledger::NoteKind::kPointer, base, Stays::kIpcExported);
   }
   return result;
 }
@@ -35,7 +35,7 @@ CUresult open_by_driver(CUdeviceptr* address, Call call) {
   const auto ask = driver().cuMemGetAddressRange_v2;
   if (result == CUDA_SUCCESS && lane != nullptr && ask != nullptr &&
       ask(nullptr, &bytes, *address) == CUDA_SUCCESS) {
-    ledger::note(ledger::Kind::kOpened, *address,
+    ledger::note(ledger::NoteKind::kOpened, *address,
                  {.lane = lane_index(lane), .bytes = bytes, .why = Stays::kIpcImported});
   }
   return result;
@@ -53,9 +53,9 @@ CUresult ipc_close(Original original, CUdeviceptr address) {
   CUresult result = CUDA_SUCCESS;
   if (ipc::close(address, result)) return result;
   ledger::Charge opened;
-  const bool known = ledger::take(ledger::Kind::kOpened, address, opened);
+  const bool known = ledger::take(ledger::NoteKind::kOpened, address, opened);
   result = original(address);
-  if (known && result != CUDA_SUCCESS) ledger::note(ledger::Kind::kOpened, address, opened);
+  if (known && result != CUDA_SUCCESS) ledger::note(ledger::NoteKind::kOpened, address, opened);
   return result;
 }
 

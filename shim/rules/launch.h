@@ -1,14 +1,14 @@
 // Rules for work: kernels, graphs, copies and sets. Count it, and let it through the gate.
 //
 // Concept. This is the hot path: one thread-local read, one relaxed add into the page, one relaxed
-// load. No getenv, no allocation, no lock, no system call, except while the monitor has something
-// to say (a bit in `attention`): then the launch goes through the gate (gate/gate.h). One bit asks
-// for the times of waits alone (gate/bursts.h), and launches don't heed it. Another asks for a ring
-// after so many launches: a few loads each. A third asks for records (client/records.h): a hash. A
-// fourth asks which stream is the busiest (gate/spans.h): a few loads and a store.
+// load. No getenv, no allocation, no lock, no system call. Only while the monitor has something to
+// say (a bit in `attention`), the launch goes through the gate (gate/gate.h). One bit asks for the
+// times of waits alone (gate/bursts.h), and launches don't heed it. Another asks for a ring after
+// so many launches: a few loads each. A third asks for records (client/records.h): a hash. A fourth
+// asks which stream is the busiest (gate/spans.h): a few loads and a store.
 //
-// A launch into a stream that is being captured makes a graph node and runs nothing: it is not
-// counted, so that launches = kernels that ran outside graphs. The driver is asked only while some
+// A launch into a stream that is being captured makes a graph node and runs nothing. It is not
+// counted, so launches are the kernels that ran outside graphs. The driver is asked only while some
 // stream of the process is in capture.
 //
 // Threading: any thread.
@@ -81,7 +81,7 @@ template <typename Original, typename... Args>
   const std::uint32_t asked = asked_of(*lane);
   if (asked == 0) [[likely]]
     return original(args...);
-  return pass_asked(*lane, asked, stream, per_thread, {gate::Kind::kLaunch, kernel}, kernel,
+  return pass_asked(*lane, asked, stream, per_thread, {gate::WorkKind::kLaunch, kernel}, kernel,
                     [=] { return original(args...); });
 }
 
@@ -194,7 +194,7 @@ CUresult put_graph(Original original, CUgraphExec graph, CUstream stream, bool p
   lane->graph_launches.fetch_add(1, std::memory_order_relaxed);
   // Its memory first: that may wait for the monitor, and nobody waits so long inside.
   return graph_memory::run(graph, [&] {
-    return pass(*lane, stream, per_thread, {gate::Kind::kGraph, {}}, {graph}, call);
+    return pass(*lane, stream, per_thread, {gate::WorkKind::kGraph, {}}, {graph}, call);
   });
 }
 
@@ -216,8 +216,8 @@ CUresult graph_launch_per_thread(Original original, CUgraphExec graph, CUstream 
   return run_graph(original, graph, stream, true);
 }
 
-// What SYNC_MEMOPS means of memory that the driver does not know it of (rules/questions.h): a copy
-// inside the device or a set need not wait by itself, though its call has no stream.
+// Stands in for SYNC_MEMOPS of memory that the driver does not know it of (rules/questions.h). A
+// copy inside the device or a set need not wait by itself, though its call has no stream.
 inline CUresult finish(bool per_thread) {
   const memory::Relaxed relaxed;
   return driver().cuStreamSynchronize(per_thread ? CU_STREAM_PER_THREAD : CU_STREAM_LEGACY);
@@ -237,7 +237,7 @@ CUresult count_copy(bool per_thread, const void* to, Original original, Args... 
     return result;
   };
   if constexpr (kHasStream<Args...>) {
-    return pass(*lane, last_stream(args...), per_thread, {gate::Kind::kLaunch, {}}, {}, [&] {
+    return pass(*lane, last_stream(args...), per_thread, {gate::WorkKind::kLaunch, {}}, {}, [&] {
       const gate::Copying copying(*lane, to);
       return call();
     });
@@ -270,7 +270,7 @@ CUresult copy_to_per_thread(Original original, To to, Args... args) {
   return count_copy<kCopied>(true, reinterpret_cast<const void*>(to), original, to, args...);
 }
 
-// What touches memory in a stream's order and is neither work nor a copy.
+// Calls that touch memory in a stream's order and are neither work nor a copy.
 template <typename Original, typename... Args>
 CUresult touch(Original original, Args... args) {
   const swap::WorkGuard entry(swap::on());
@@ -350,7 +350,7 @@ CUresult ask(Original original, Args... args) {
 }
 
 // A host function is no work of the GPU: it needs no wait of its own, it comes after the work that
-// does. What it waits for gets its number, because the CPU waits for it to be called.
+// does. The work before it gets its number, because the CPU waits for the function to be called.
 template <typename Original, typename... Args>
 CUresult call_back(Original original, CUstream stream, Args... args) {
   if (abi::Lane* lane = gate::attentive_lane()) gate::before_callback(*lane, stream, false);

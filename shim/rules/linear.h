@@ -1,8 +1,8 @@
 // Rules for memory by address: cuMemAlloc, Pitch, Managed, and cuMemFree.
 //
 // Concept. Charge, call, note; roll back if the driver refuses. A free takes the note out first
-// (see ledger.h). What we never noted (imported, opened from another process, allocated before a
-// fork) is charged to whoever made it, and the driver alone answers for it.
+// (see ledger.h). Memory that we never noted (imported, opened from another process, allocated
+// before a fork) is charged to its maker. The driver alone answers for it.
 //
 // In a swappable process large plain allocations are made by swap/calls/allocate.h instead of the
 // driver; they are charged and noted like any other.
@@ -24,8 +24,8 @@
 namespace switchyard::shim::rules {
 
 // Notes `bytes` that were reserved on `lane`; without memory for the note they stay uncharged.
-inline void note_owned(abi::Lane* lane, ledger::Kind kind, std::uint64_t key, std::uint64_t bytes,
-                       Stays why = Stays::kLeaves) {
+inline void note_owned(abi::Lane* lane, ledger::NoteKind kind, std::uint64_t key,
+                       std::uint64_t bytes, Stays why = Stays::kLeaves) {
   if (lane == nullptr) return;
   if (!ledger::note(kind, key,
                     {.lane = lane_index(lane),
@@ -73,7 +73,7 @@ CUresult allocate(Original original, Pointer* address, Size size, Flags... flags
   if (result != CUDA_SUCCESS) {
     account::release(lane, bytes);
   } else {
-    note_owned(lane, ledger::Kind::kPointer, *address, bytes, why_linear_stays(size, flags...));
+    note_owned(lane, ledger::NoteKind::kPointer, *address, bytes, why_linear_stays(size, flags...));
   }
   return result;
 }
@@ -88,7 +88,7 @@ bool is_sound_pitch(const Pointer* address, const Size* pitch, Size width, unsig
          (element == 4 || element == 8 || element == 16);
 }
 
-// As above. What makes no sense is the driver's to refuse.
+// As above. The driver itself refuses arguments that make no sense.
 template <typename Original, typename Pointer, typename Size>
 CUresult make_pitched(Original original, Pointer* address, Size* pitch, Size width, Size height,
                       unsigned element, std::uint64_t bytes) {
@@ -134,7 +134,7 @@ CUresult allocate_pitch(Original original, Pointer* address, Size* pitch, Size w
   const std::uint64_t real = account::rounded(std::uint64_t{*pitch} * height);
   if (real > bytes) account::charge(lane, real - bytes);
   if (real < bytes) account::release(lane, bytes - real);
-  note_owned(lane, ledger::Kind::kPointer, *address, real, why_linear_stays(asked));
+  note_owned(lane, ledger::NoteKind::kPointer, *address, real, why_linear_stays(asked));
   return result;
 }
 
@@ -142,10 +142,10 @@ template <typename Original, typename Pointer>
 CUresult release_memory(Original original, Pointer address, swap::Free how = swap::Free::kWaits) {
   const auto free = [&] { return swap::free_any(original, address, how); };
   ledger::Charge charge;
-  if (ledger::take(ledger::Kind::kPointer, address, charge)) {
+  if (ledger::take(ledger::NoteKind::kPointer, address, charge)) {
     const CUresult result = free();
     if (result != CUDA_SUCCESS) {
-      ledger::note(ledger::Kind::kPointer, address, charge);
+      ledger::note(ledger::NoteKind::kPointer, address, charge);
     } else if (!swap::keep_charge(address, charge.bytes)) {
       account::release(lane_of_device(charge.lane), charge.bytes);
     }

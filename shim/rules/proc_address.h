@@ -1,8 +1,8 @@
 // The door cuGetProcAddress: the real one answers, then the pointer is swapped.
 //
-// Asking the real one first keeps versions, flags, per-thread twins and symbolStatus exact: for
-// every name, flag and version it returns precisely the address of one exported symbol (measured on
-// 580.159.04 for 16 names), so the address alone tells which row it is.
+// Asking the real one first keeps versions, flags, per-thread twins and symbolStatus exact. For
+// every name, flag and version it returns the address of exactly one exported symbol. So the
+// address alone tells which row it is (measured on 580.159.04 for 16 names).
 //
 // Threading: any thread.
 #pragma once

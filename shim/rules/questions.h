@@ -2,19 +2,19 @@
 // handles of what is behind one.
 //
 // Concept. The driver sees a swappable allocation as mappings of 32 MiB in a reservation, without a
-// context; and so it sees what was opened of another process (ipc/opened.h). So it answers first,
-// while the memory is there, and what an application may compare with its own books is put right:
-// the bounds of its allocation, its context or its pool, whom it can be given to, and the numbers
-// that tell it from all others, which last while chunks come and go. What the application mapped
-// itself (handles.h) has the bounds of its mapping, such numbers, and the handle types that it
-// asked for. All other answers are the driver's.
+// context. It sees memory opened of another process likewise (ipc/opened.h). So it answers first,
+// while the memory is there. Then we put right each answer that an application may compare with its
+// own books. These are the bounds of its allocation, its context or its pool, and whom it can be
+// given to. Its identifying numbers, too, last while chunks come and go. The application's own
+// mapping (handles.h) has its bounds, such numbers, and the handle types that it asked for. All
+// other answers are the driver's.
 //
-// SYNC_MEMOPS of a mapping can't be set. For swappable memory the library does what it means: once
+// SYNC_MEMOPS of a mapping can't be set. For swappable memory the library does what it means. Once
 // it is set of any, each copy or set whose call has no stream is waited for (rules/launch.h).
 //
 // A handle keeps the memory that it was made for, wherever the address leads later. So there is
-// none of a swappable allocation: as the driver has none of cuMemAlloc's own. What the application
-// mapped itself has one, and stays on the device from then on.
+// none of a swappable allocation: as the driver has none of cuMemAlloc's own. Memory that the
+// application mapped itself has one, and stays on the device from then on.
 //
 // Threading: any thread. May wait until memory is back.
 #pragma once
@@ -124,7 +124,7 @@ inline void correct(CUpointer_attribute attribute, void* answer, CUdeviceptr add
 
 namespace switchyard::shim::rules {
 
-// Both widths. What we know we know without the driver, and without the memory.
+// Both widths. We know our own ranges without the driver, and without the memory.
 template <typename Original, typename Pointer, typename Size>
 CUresult address_range(Original original, Pointer* base, Size* bytes, Pointer address) {
   swap::Bounds known;

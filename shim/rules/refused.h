@@ -1,4 +1,4 @@
-// What a program is told of an allocation that the account refuses, and of one that is made here
+// The answer to a program whose allocation the account refuses, or whose allocation is made here
 // where the driver would have refused it.
 //
 // Concept. The account is asked before the driver, so that nothing is taken beyond the quota. But
@@ -12,7 +12,7 @@
 // forbidden while a capture goes on that is not in relaxed mode, and such a call ends the capture.
 // So the driver is asked by a trial, too.
 //
-// What the library does not know it passes through, but for one case. Under a quota an allocation
+// Calls that the library does not know pass through, but for one case. Under a quota an allocation
 // of a kind that it does not know is refused, for it could not be charged.
 //
 // Threading: any thread.

@@ -55,14 +55,14 @@ bool learn_pool(CUmemoryPool pool, const CUmemLocation& location, CUmemAllocatio
   if (static_cast<unsigned>(type) == kManaged) {
     const abi::Lane* lane = current_lane();
     const int current = lane != nullptr ? lane_index(lane) : -1;
-    pools::learn(pool, on_device ? location.id : current, pools::Kind::kManaged);
+    pools::learn(pool, on_device ? location.id : current, pools::PoolKind::kManaged);
     return true;
   }
   if (static_cast<unsigned>(type) != kPinned || where == 0) return false;
   if (on_device) {
     pools::learn(pool, location.id);
   } else {
-    pools::learn(pool, -1, pools::Kind::kHost);
+    pools::learn(pool, -1, pools::PoolKind::kHost);
   }
   return true;
 }

@@ -2,9 +2,8 @@
 // synchronise, at which the driver shrinks its pools.
 //
 // Concept. See pools.h. In a swappable process large allocations are made by swap/calls/pooled.h
-// instead of the driver; they are charged there. What is allocated into a stream that is being
-// captured becomes a node of a graph: it allocates when the graph runs, and graph_memory.h charges
-// it.
+// instead of the driver; they are charged there. An allocation into a stream that is being captured
+// becomes a node of a graph. It allocates when the graph runs, and graph_memory.h charges it.
 //
 // Threading: any thread.
 #pragma once
@@ -44,11 +43,11 @@ CUresult allocate_pooled(CUmemoryPool pool, CUdeviceptr* address, size_t size, C
       return pools::refuse(growth);
     }
   }
-  ledger::note(ledger::Kind::kPooled, *address, {.bytes = size, .owner = growth.owner});
+  ledger::note(ledger::NoteKind::kPooled, *address, {.bytes = size, .owner = growth.owner});
   return result;
 }
 
-// The same, or by us. What the stream may not be asked is the driver's to refuse.
+// The same, or by us. The driver itself refuses a question that the stream does not allow.
 template <typename Call>
 CUresult allocate_ordered(CUmemoryPool pool, CUdeviceptr* address, size_t size, CUstream stream,
                           bool per_thread, Call call) {

@@ -13,13 +13,13 @@ void note_imported(CUmemGenericAllocationHandle handle) {
   if (ask == nullptr || ask(&properties, handle) != CUDA_SUCCESS) return;
   const abi::Lane* lane = lane_of(properties.location);
   if (lane == nullptr) return;
-  ledger::note(ledger::Kind::kHandle, handle,
+  ledger::note(ledger::NoteKind::kHandle, handle,
                {.lane = lane_index(lane), .handles = 1, .why = Stays::kIpcImported});
 }
 
 bool Unmapping::take(std::uint64_t address, Piece& piece) {
   piece.address = address;
-  if (!ledger::take(ledger::Kind::kMapping, address, piece.mapping)) return false;
+  if (!ledger::take(ledger::NoteKind::kMapping, address, piece.mapping)) return false;
   piece.known = ledger::adjust(piece.mapping.owner, 0, -1, piece.memory, piece.gone);
   return true;
 }
@@ -38,7 +38,7 @@ bool Unmapping::keep(const Piece& piece) {
 }
 
 void Unmapping::put_back(const Piece& piece) {
-  ledger::note(ledger::Kind::kMapping, piece.address, piece.mapping);
+  ledger::note(ledger::NoteKind::kMapping, piece.address, piece.mapping);
   if (!piece.known) return;
   ledger::Charge memory = piece.memory;
   bool gone = false;
@@ -47,7 +47,7 @@ void Unmapping::put_back(const Piece& piece) {
     return;
   }
   memory.mappings = 1;
-  ledger::note(ledger::Kind::kHandle, piece.mapping.owner, memory);
+  ledger::note(ledger::NoteKind::kHandle, piece.mapping.owner, memory);
 }
 
 Unmapping::Unmapping(std::uint64_t address, std::uint64_t size) {

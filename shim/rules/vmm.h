@@ -63,7 +63,7 @@ CUresult create_memory(Original original, CUmemGenericAllocationHandle* handle, 
   if (result != CUDA_SUCCESS) {
     account::release(lane, size);
   } else if (lane != nullptr &&
-             !ledger::note(ledger::Kind::kHandle, *handle,
+             !ledger::note(ledger::NoteKind::kHandle, *handle,
                            {.lane = lane_index(lane), .bytes = size, .handles = 1})) {
     account::release(lane, size);
   }
@@ -83,7 +83,7 @@ CUresult drop_reference(std::uint64_t handle, int handles, int mappings, Call ca
   } else if (gone) {
     charge.handles = static_cast<std::uint32_t>(handles);
     charge.mappings = static_cast<std::uint32_t>(mappings);
-    ledger::note(ledger::Kind::kHandle, handle, charge);
+    ledger::note(ledger::NoteKind::kHandle, handle, charge);
   } else {
     ledger::adjust(handle, handles, mappings, charge, gone);
   }
@@ -135,18 +135,18 @@ CUresult map_memory(Original original, CUdeviceptr address, size_t size, size_t 
   if (!known) return result;
   if (result != CUDA_SUCCESS) {
     ledger::adjust(handle, 0, -1, charge, gone);
-  } else if (!ledger::note(ledger::Kind::kMapping, address,
+  } else if (!ledger::note(ledger::NoteKind::kMapping, address,
                            {.lane = charge.lane,
                             .bytes = size,
                             .owner = handle,
-                            // What is charged counts by its handle.
+                            // A charge counts by its handle.
                             .why = charge.bytes == 0 ? charge.why : Stays::kLeaves})) {
     ledger::adjust(handle, 0, -1, charge, gone);
   }
   return result;
 }
 
-// Takes the mappings in [address, address + size) out of the ledger, with what their end frees; one
+// Takes the mappings in [address, address + size) out of the ledger, with what their end frees. One
 // call may end several that lie side by side. Before the call: as soon as the driver has unmapped,
 // both the addresses and a handle's number may be another thread's.
 class Unmapping : NoCopy {
@@ -215,7 +215,7 @@ CUresult lend(CUmemGenericAllocationHandle handle, bool whole, Stays why, Call c
   if (!swap::handles::ours(handle)) {
     const CUresult result = call(handle);
     // It may outlive us: the monitor gives its room to nobody before it is free (stays.h).
-    if (result == CUDA_SUCCESS) ledger::stays(ledger::Kind::kHandle, handle, why);
+    if (result == CUDA_SUCCESS) ledger::stays(ledger::NoteKind::kHandle, handle, why);
     return result;
   }
   const auto make = [&] { return whole ? swap::handles::make_whole(handle) : CUDA_SUCCESS; };
@@ -249,7 +249,7 @@ CUresult export_handle(Original original, void* out, CUmemGenericAllocationHandl
   const bool whole = swap::handles::ours(handle) &&
                      swap::handles::properties_of(handle, &is) == CUDA_SUCCESS &&
                      (static_cast<unsigned>(is.requestedHandleTypes) & type) != 0;
-  // What stands behind it may be of more types than were asked for.
+  // The driver's handle behind it may be of more types than were asked for.
   if (swap::handles::ours(handle) && !whole) return CUDA_ERROR_INVALID_VALUE;
   return lend(handle, whole, Stays::kIpcExported,
               [&](auto real) { return original(out, real, type, flags); });

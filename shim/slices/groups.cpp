@@ -164,8 +164,8 @@ std::uint32_t or_default(std::uint32_t microseconds) {
   return microseconds == 0 ? abi::kDefaultSliceUs : microseconds;
 }
 
-// From such lines of all processes follows what was in force when: between the two times, which are
-// CLOCK_MONOTONIC's, the old slice ended and the new one began.
+// Such lines of all processes tell what was in force when. The old slice ended and the new one
+// began between the two times, which are CLOCK_MONOTONIC's.
 void log_accepted(const Group& group, std::uint32_t us, const abi::Lane& lane,
                   std::uint64_t began_ns) {
   if (!log_enabled(Level::kDebug)) return;
@@ -289,7 +289,7 @@ void apply_wanted() {
                    or_default(lane.copy_slice_us.load(std::memory_order_relaxed))},
                   seq);
   }
-  // What others may have now depends on it, so the monitor need not look for the answer.
+  // The other clients' slices depend on it, so the monitor need not look for the answer.
   if (changed) wake_monitor();
 }
 

@@ -2,7 +2,7 @@
 //
 // Concept. libcuda allocates a compute group and copy-engine groups when a context is made, through
 // plain libc ioctl. Watching the allocation tells us the handles and the open file that own each
-// group; the stock driver then lets that file set the group's hardware time slice (facts: request
+// group. The stock driver then lets that file set the group's hardware time slice (facts: request
 // 0xc020462a, cmd 0xa06c0103). A group's GPU is known from the context that was being made, and
 // after that from its parent, RM's device handle.
 //

@@ -9,10 +9,10 @@
 //     no limit, some is away       chunk by chunk: create, map, give access, copy back; then open
 //
 // Copies of several chunks are in flight while the CPU unmaps or maps others, so the link is the
-// bound. What fails leaves each chunk either on the device or in the host, never nowhere.
+// bound. A failure leaves each chunk either on the device or in the host, never nowhere.
 //
-// Between moves it makes whole what others shall be given (consolidation_request.h), and it grows
-// the host pool, so that the next move finds room, or gives back of it what others shall have
+// Between moves it makes memory whole that is to be given to others (consolidation_request.h). It
+// also grows the host pool for the next move, or shrinks it for the sake of others
 // (pool_shrinking.h).
 //
 // It copies by a context of the process. Where none is left, work is admitted though memory is
@@ -49,8 +49,8 @@ class Standstill : NoCopy {
   unsigned locked_;  // movers, the first ones
 };
 
-// A context of a GPU begins where there was none, perhaps. What was left away there for the lack of
-// one comes back before anybody works in it, and the GPU reaches the memory of the others.
+// A context of a GPU begins where there was none, perhaps. Memory that was left away for the lack
+// of one comes back before any thread works in it. The GPU also reaches the memory of the others.
 void context_made(unsigned lane);
 
 // How much there is to move is told by whoever makes and ends it, under RangesLock.

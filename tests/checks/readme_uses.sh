@@ -1,7 +1,7 @@
 #!/bin/bash
 # Runs the commands of the README's uses as they stand there, on the simulated GPU, with a monitor of
-# its own. What it says of settings, pauses and memory must be what the README shows; of a table the
-# heading and the names, of programs the words without their numbers.
+# its own. The output on settings, pauses and memory must be the README's. Of a table the heading
+# and the names must be, of programs the words without their numbers.
 #
 #   readme_uses.sh SOURCE BUILD
 set -euo pipefail

@@ -18,7 +18,7 @@ class Capture : public Gpu {
     EXPECT_OK(CU(cuGraphGetNodes)(graph, nullptr, &count));
     return count;
   }
-  // What comes to `to` from now on waits for what `from` has, so both are one capture's.
+  // Later work in `to` waits for the work in `from`, so both are one capture's.
   void join(CUstream from, CUstream to) {
     CUevent edge = event(CU_EVENT_DISABLE_TIMING);
     ASSERT_CU(CU(cuEventRecord)(edge, from));

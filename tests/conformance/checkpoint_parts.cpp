@@ -39,8 +39,8 @@ CUresult step(const char* name, Body body) {
   return result;
 }
 
-// Off the GPU and onto another. What is refused on the way out is undone; what is refused on the
-// other GPU comes back where it was.
+// Off the GPU and onto another. A step that is refused on the way out is undone. A refusal on the
+// other GPU brings the contexts back to the old one.
 int change_gpu(const std::vector<CUcheckpointGpuPair>& pairs) {
   return elsewhere([&] {
     if (step("lock", [] { return lock(); }) != CUDA_SUCCESS) return kRefused;

@@ -28,7 +28,7 @@ TEST_F(Checkpoint, MovesToAnotherGpu) {
   EXPECT_EQ(0, run_child("checkpoint-moves"));
 }
 
-// What the driver does not do is skipped: it prints which step it refused.
+// A step that the driver does not do is skipped: it prints which one was refused.
 void expect_moves(const std::string& child, int gpus, const std::string& input = {}) {
   int count = 0;
   ASSERT_CU(CU(cuDeviceGetCount)(&count));

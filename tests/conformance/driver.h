@@ -1,8 +1,9 @@
 // The driver API as any program finds it: libcuda.so.1 by its soname, calls by dlsym.
 //
-// Concept. CU(cuMemAlloc) is the function that cuda.h means by that name (cuMemAlloc_v2), typed by
-// its declaration and looked up at run time, so one binary runs on whatever libcuda.so.1 is there.
-// The tests know nothing but cuda.h: they hold for a real GPU and for a simulated one alike.
+// Concept. CU(cuMemAlloc) is the function that cuda.h means by that name (cuMemAlloc_v2). Its
+// declaration gives the type, and it is looked up at run time. So one binary runs on whatever
+// libcuda.so.1 is there. The tests know nothing but cuda.h: they hold for a real GPU and for a
+// simulated one alike.
 //
 // Threading: any thread.
 #pragma once

@@ -301,7 +301,7 @@ TEST_F(Vmm, EachDeviceHasAnAccessOfItsOwn) {
     ASSERT_CU(CU(cuCtxSynchronize)());
     ASSERT_CU(CU(cuCtxSetCurrent)(context_));
     EXPECT_EQ(5u, read(at, 1)[0]);
-    // What is mapped anew is nobody's at first, and one call gives it to both.
+    // A new mapping gives access to no device at first, and one call gives it to both.
     ASSERT_CU(CU(cuMemUnmap)(at, unit_));
     ASSERT_CU(CU(cuMemMap)(at, unit_, 0, memory, 0));
     EXPECT_EQ(kNone, access_of(peer.access.location, at));

@@ -2,14 +2,14 @@
 //
 // Concept. As measured: while the process is checkpointed nothing of it is on any GPU, its channel
 // groups included; its addresses and handles stay. A restore may move it: `gpuPairs` then names
-// every GPU of the machine. Any process may ask for it (CheckpointRequest); a thread of the driver
-// in the process itself does it, so what the kernel sees of it is no thread of the application's.
+// every GPU of the machine. Any process may ask for it (CheckpointRequest). A thread of the driver
+// in the process itself does it, so the kernel sees none of the application's threads in it.
 //
 //   running ── lock ──► locked ── checkpoint ──► checkpointed
 //      ▲                │    ▲                        │
 //      └──── unlock ────┘    └─────── restore ────────┘
 //
-// A call while it is checkpointed ends the process, as measured of some; one while it is only
+// A call while it is checkpointed ends the process, as measured of some. A call while it is only
 // locked sleeps before it begins, as measured of those that take a lock of the driver's.
 //
 // Threading: any thread.

@@ -1,9 +1,9 @@
 // Contexts, streams and events of this process.
 //
 // Concept. A Context is made on a GPU, charges its overhead, and has one channel group per engine.
-// A Stream is the tail of a chain of ops; the legacy default stream and the blocking streams wait
+// A Stream is the tail of a chain of ops. The legacy default stream and the blocking streams wait
 // for each other as the driver's do. Handles are the objects' addresses, checked against the set of
-// living ones; objects are small and never freed, so that a stale handle is refused, not followed.
+// living ones. Objects are small and never freed, so that a stale handle is refused, not followed.
 //
 // Locks, outer first: Context::api (a driver call that allocates, launches or frees; a launch into
 // a full queue blocks with it held, as the driver does), then ops_lock.
@@ -104,11 +104,11 @@ inline CUresult need_driver(const char* call) {
   return driver() ? wanted_failure(call) : CUDA_ERROR_NOT_INITIALIZED;
 }
 
-// What a limit is worth in a fresh context.
+// A limit's value in a fresh context.
 std::size_t fresh_limit(CUlimit limit);
 // Takes what a context needs so that a limit becomes `value`, or a kernel gets so much local
-// memory. As on a GPU: local memory is taken for all threads that it can have at once, and kept;
-// heap and buffer are as large as their limits. False: there isn't enough.
+// memory. As on a GPU, local memory is taken for all threads that it can have at once, and kept.
+// Heap and buffer are as large as their limits. False: there isn't enough.
 bool grow_context(Context* context, CUlimit limit, std::size_t value);
 inline constexpr unsigned kProcessors = 132, kThreadsOfProcessor = 2048;
 

@@ -180,7 +180,7 @@ bool open_device(Device& control, State& state) {
   control.fd = open(state.path(), O_RDWR | O_CLOEXEC);
   if (control.fd < 0) return false;
   struct flock mark = mark_of(control);
-  // Who had this number before has given it back, and may still be about to close its file.
+  // The former owner of this number has given it back, and may still be about to close its file.
   constexpr int kTries = 2000;
   for (int i = 0; i < kTries; ++i) {
     if (fcntl(control.fd, F_OFD_SETLK, &mark) == 0) return true;

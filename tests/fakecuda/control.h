@@ -1,10 +1,10 @@
 // The control device: the ioctls by which a driver makes channel groups and sets their slices.
 //
 // Concept. A real libcuda talks to its kernel module through libc's `ioctl`, so a preloaded library
-// sees it: it allocates a client, a device and four channel groups per context, and sets a slice of
+// sees it. It allocates a client, a device and four channel groups per context, and sets a slice of
 // 2048 us on the compute one. This does the same, with the same requests and structs, on an open
-// file of the state file. Whoever interposes `ioctl` sees them and may add its own; the `ioctl`
-// that this library exports answers those on its own open file and forwards the rest.
+// file of the state file. A library that interposes `ioctl` sees them and may add its own. The
+// `ioctl` that this library exports answers those on its own open file and forwards the rest.
 //
 // Statuses are in the structs, as the kernel module's: 0, 0x23 (not the open file that allocated
 // the object), 0x57 (no such object).

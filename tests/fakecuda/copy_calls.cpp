@@ -109,7 +109,7 @@ bool span_of(const Asked& asked, const Side& side, const CUDA_MEMCPY3D& p, bool 
   return true;
 }
 
-// What is only the host's isn't known, and is the program's to answer for.
+// Memory of the host alone isn't known here, and is the program's to answer for.
 bool is_there(const Side& side, const Span& span) {
   return !side.known || Ranges::all().contain(span);
 }

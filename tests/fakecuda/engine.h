@@ -2,17 +2,17 @@
 //
 // Concept. Each engine (compute, and three for copies) has one token in the state file. A Seat is a
 // channel group's place at one engine. To run an operation it takes the token and *spends* the
-// operation's cost in virtual time; when its slice is used up and another group waits, the token
-// goes on, round robin, and the rest of the cost is spent in a later turn. Virtual time keeps pace
-// with the wall clock (at most kLeadNs ahead), so programs feel a real GPU, while the counters in
-// the state file are exact whatever the machine's speed.
+// operation's cost in virtual time. When its slice is used up and another group waits, the token
+// goes on, round robin. The rest of the cost is spent in a later turn. Virtual time keeps pace with
+// the wall clock (at most kLeadNs ahead), so programs feel a real GPU. The counters in the state
+// file are exact whatever the machine's speed.
 //
 //   idle ── take ──► holding ── spend ──► holding (slice used up, others wait: waits its turn)
 //     ▲                 │
 //     └──── give_up ────┘   at once, when nothing is ready: the engine is work-conserving
 //
-// A holder that dies is found by those who wait, after at most 20 ms; one that is stopped (SIGSTOP)
-// loses the engine after half a second, and asks for it anew when it goes on.
+// The waiting groups find a dead holder after at most 20 ms. A stopped one (SIGSTOP) loses the
+// engine after half a second, and asks for it anew when it goes on.
 //
 // Threading: a Seat belongs to one thread, the group's worker; set_slice may come from any.
 #pragma once

@@ -12,7 +12,7 @@
 
 namespace fakecuda {
 
-// What the call has to return now; 0: it goes on.
+// The error that the call has to return now; 0: it goes on.
 CUresult wanted_failure(const char* call);
 
 }  // namespace fakecuda

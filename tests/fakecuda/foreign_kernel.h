@@ -3,7 +3,7 @@
 // Concept. The kernel is named `fakecuda_foreign`; its one parameter is the address of a
 // ForeignKernel in the process that launches it. A run of it occupies the compute engine, in small
 // steps of virtual time, until `poll` says that it is done. Meanwhile other work of the same
-// context gets its steps in between, as on a GPU, where such a kernel takes a part of the
+// context gets its steps in between. So it is on a GPU, where such a kernel takes a part of the
 // processors.
 //
 // Threading: `begin` and `poll` are called by the engine's worker, one run after the other.

@@ -9,9 +9,9 @@
 // all that a process may pin of the host's.
 //
 // Work touches memory inside a Touch, which keeps it mapped meanwhile. Work whose memory has gone,
-// or that runs on a GPU without access to it, fails as it does on a GPU: by an error of its
-// context, never by a signal. Each GPU has access to what cuMemAlloc made on any, as if peer access
-// were enabled everywhere.
+// or that runs on a GPU without access to it, fails as on a GPU. That is an error of its context,
+// never a signal. Each GPU has access to what cuMemAlloc made on any, as if peer access were
+// enabled everywhere.
 //
 // Threading: any thread. The lock of Ranges is a leaf: nothing else is taken under it but the
 // state.

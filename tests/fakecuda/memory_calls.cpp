@@ -36,7 +36,7 @@ CUresult host_alloc(void** out, std::size_t bytes, unsigned flags) {
   return CUDA_SUCCESS;
 }
 
-// What is mapped as one: an allocation's own pages, or the block that a small one is in.
+// The memory that is mapped as one: an allocation's own pages, or the block that a small one is in.
 std::pair<CUdeviceptr, std::size_t> mapping_of(const Range& range) {
   std::uint64_t within = 0;
   if (range.kind == RangeKind::kSmall && block_of(range.start, &within)) {
@@ -284,7 +284,7 @@ CUresult cuPointerGetAttributes(unsigned count, CUpointer_attribute* which, void
   const bool known = Ranges::all().find(pointer, &range);
   for (unsigned i = 0; i < count; ++i) {
     if (known && attribute_of(range, which[i], pointer, out[i]) == CUDA_SUCCESS) continue;
-    // What isn't known is told by zeros, as the driver does, never by an error.
+    // An unknown attribute is told by zeros, as the driver does, never by an error.
     const bool word = which[i] == CU_POINTER_ATTRIBUTE_MEMORY_TYPE ||
                       which[i] == CU_POINTER_ATTRIBUTE_IS_MANAGED ||
                       which[i] == CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL ||

@@ -1,5 +1,5 @@
 // Device and pinned memory of the simulated GPU, as a program that moves memory away and back
-// relies on it: nothing of what was freed comes back by itself, and pinned memory has an end.
+// relies on it. Freed contents do not come back by themselves, and pinned memory has an end.
 #include <algorithm>
 #include <vector>
 

@@ -74,8 +74,8 @@ std::string without_comments(const char* text) {
   return out;
 }
 
-// As far as the driver's assembler is not needed to see it: directives of the head stand on lines
-// of their own, and a register is one word. So PTX that went through a formatter of C++ is refused.
+// As far as that shows without the driver's assembler: directives of the head stand on lines of
+// their own, and a register is one word. So PTX that went through a formatter of C++ is refused.
 bool looks_assembled(const std::string& image) {
   static const std::regex head(
       R"(\s*\.version[ \t]+\d+\.\d+[ \t]*\n\s*\.target[ \t]+\w+[ \t]*\n[^]*)");

@@ -14,7 +14,7 @@ constexpr auto kPollEvery = std::chrono::microseconds(40);
 // What work that waits on the engine spends between two looks.
 constexpr std::uint64_t kSpinNs = 20 * kUs;
 
-// What waits for the host thread and for the poller. Never destroyed: threads outlive main.
+// The work for the host thread and for the poller. Never destroyed: threads outlive main.
 struct Side {
   std::mutex lock;
   std::condition_variable done;

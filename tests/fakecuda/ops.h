@@ -2,8 +2,9 @@
 //
 // Concept. An Op is one piece of work (a kernel, a copy, an event, a wait). It becomes ready when
 // all that it depends on is done: the stream's previous op, an event, legacy-stream rules, a
-// graph's edges. A ready op runs where it belongs: on an engine through a Worker, on the host-
-// function thread, at once, or, when it waits for a value in memory, when a poller sees the value.
+// graph's edges. A ready op runs where it belongs: on an engine through a Worker, on the
+// host-function thread, or at once. If it waits for a value in memory, it runs when a poller sees
+// the value.
 //
 //   submitted ── last blocker done ──► ready ── ran ──► done ──► its dependents lose a blocker
 //

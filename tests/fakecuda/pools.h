@@ -1,8 +1,8 @@
 // Stream-ordered memory: pools that reserve in slabs and hand out pieces in stream order.
 //
 // Concept. A pool reserves slabs (Backings, mapped once) and cuts them. An allocation takes its
-// piece when the call is made; a free gives it back when the stream gets there. What is reserved
-// above the release threshold goes back to the GPU when something was waited for, or by a trim.
+// piece when the call is made; a free gives it back when the stream gets there. Reserved memory
+// above the release threshold goes back to the GPU after a wait, or by a trim.
 //
 // Threading: one lock for all pools (Pools::lock), a leaf under ops_lock.
 #pragma once

@@ -1,11 +1,11 @@
 // The state file: what the processes that use the simulated GPU have in common.
 //
-// Concept. One file (FAKECUDA_STATE), mapped by every process: the processes, the memory that each
-// uses on each GPU, and the channel groups with their slices and clocks. A process is alive as long
-// as it holds a record lock on its byte of FILE.locks, which the kernel drops at its death,
-// whatever its PID namespace. Whoever finds a dead process's entries removes them (reap). The first
-// process to attach when no other is alive sets the GPUs up from its own FAKECUDA_MEMORY and
-// FAKECUDA_DEVICES.
+// Concept. One file (FAKECUDA_STATE), mapped by every process. It has the processes, the memory
+// that each uses on each GPU, and the channel groups with their slices and clocks. A process is
+// alive as long as it holds a record lock on its byte of FILE.locks. The kernel drops that lock at
+// its death, whatever its PID namespace. A process that finds a dead one's entries removes them
+// (reap). The first process to attach when no other is alive sets the GPUs up from its own
+// FAKECUDA_MEMORY and FAKECUDA_DEVICES.
 //
 // Threading: `Locked` is the one lock, process-shared and robust. Words marked atomic are read
 // without it.
@@ -99,7 +99,7 @@ struct StateFile {
   ExportedEntry exported[kMaxExported];
 };
 
-// What of a process is on the GPUs.
+// A process's things on the GPUs.
 struct OnGpus {
   std::uint32_t contexts[kMaxGpus] = {};
   std::uint64_t used_bytes[kMaxGpus] = {};
@@ -113,8 +113,8 @@ class State {
   static const char* why();
 
   StateFile& file() { return *file_; }
-  // The devices of this process (visible.h): how many, the GPU behind one, and the device that a
-  // GPU is; -1: it does not see that GPU. An observer sees all GPUs.
+  // The devices of this process (visible.h): how many, and the GPU behind one. device_of() tells
+  // the device that a GPU is; -1: the process does not see that GPU. An observer sees all GPUs.
   int devices() const { return static_cast<int>(visible_.size()); }
   int gpu_of(int device) const { return visible_[static_cast<std::size_t>(device)]; }
   int device_of(int gpu) const;
@@ -142,8 +142,8 @@ class State {
   // Removes the entries of the dead, and of what no descriptor keeps any more. REQUIRES: locked.
   void reap_locked();
 
-  // A new descriptor of memory of this process; -1 when there is none. What it is passed on as
-  // keeps the memory, too.
+  // A new descriptor of memory of this process; -1 when there is none. Copies of the descriptor
+  // keep the memory, too.
   int export_memory(int fd, int device, std::uint64_t bytes);
   // The device that exported memory is of, by its descriptor; 0: not known.
   int device_of_exported(int fd);

@@ -1,7 +1,7 @@
 // The simulated GPU from outside: processes that share it, and the control device.
 //
-// A worker process saturates the GPU with kernels until it is told to stop; what it got is read
-// from the simulation's own clocks, so the machine's speed doesn't matter.
+// A worker process saturates the GPU with kernels until it is told to stop. Its share is read from
+// the simulation's own clocks, so the machine's speed doesn't matter.
 #include <cuda.h>
 #include <fcntl.h>
 #include <gtest/gtest.h>

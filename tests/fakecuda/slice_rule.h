@@ -1,7 +1,7 @@
 // The rule of the time-sliced engine: how long a group may run, what a switch costs, who is next.
 //
-// Concept. Pure functions of their arguments, so that a test plays hours of sharing at once, and
-// the engine of the simulated GPU (engine.h) obeys the same rule under real threads. Fitted to the
+// Concept. Pure functions of their arguments, so that a test plays hours of sharing at once. The
+// engine of the simulated GPU (engine.h) obeys the same rule under real threads. Fitted to the
 // table "Two saturating processes" measured on an H200:
 //
 //   slices 2048/2048 keep 90.4 % of the GPU, 10000/10000 97.9 %, 200/200 42.9 %, 30000/1000 98.8 %

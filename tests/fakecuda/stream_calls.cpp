@@ -61,7 +61,7 @@ CUresult cuStreamDestroy_v2(CUstream handle) {
   std::lock_guard held(ops_lock());
   auto* stream = reinterpret_cast<Stream*>(handle);
   if (!fake->streams.erase(stream)) return CUDA_ERROR_INVALID_HANDLE;
-  // What waits for all blocking streams must still wait for this one's work.
+  // Work that waits for all blocking streams must still wait for this one's work.
   if (stream->last && !stream->last->done) {
     Stream& legacy = stream->context->legacy_stream;
     auto both = std::make_shared<Op>();

@@ -93,7 +93,7 @@ unsigned access_of(int protection) {
   return protection == PROT_READ ? CU_MEM_ACCESS_FLAGS_PROT_READ : CU_MEM_ACCESS_FLAGS_PROT_NONE;
 }
 
-// What is said of the memory of one location; null: there is no such GPU.
+// The word for the access of one location; null: there is no such GPU.
 int* access_at(Mapping& mapping, const CUmemLocation& location) {
   if (on_host(location.type)) return &mapping.host;
   return valid(location.id) ? &mapping.access[static_cast<std::size_t>(location.id)] : nullptr;

@@ -1,9 +1,9 @@
 // Work: what a call puts on a stream, or into a graph when the stream is being captured.
 //
 // Concept. One value for both lives of a piece of work. `make` builds the ops that do it on a
-// stream, once for every time it runs; the parameters are kept for the graph calls that ask.
-// `put` is the one door from the API to streams: it finds the stream, holds the context's lock,
-// captures or enqueues.
+// stream, once for every time it runs. The parameters are kept for the graph calls that ask. `put`
+// is the one door from the API to streams: it finds the stream, holds the context's lock, captures
+// or enqueues.
 //
 // Threading: any thread.
 #pragma once

@@ -14,8 +14,8 @@ using namespace fakenccl;
 
 namespace {
 
-// What the environment wants of communicators that are made by a split: that their making fails on
-// this rank alone, or that they report an error.
+// The environment's wish for communicators that are made by a split: their making fails on this
+// rank alone, or they report an error.
 ncclResult_t wanted_of_children(const char* variable) {
   const char* text = ::getenv(variable);
   return text != nullptr ? std::atoi(text) : kNcclSuccess;

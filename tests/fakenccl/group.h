@@ -12,7 +12,7 @@
 namespace fakenccl {
 
 void begin_group();
-// What it holds is launched when the outermost ends.
+// Its operations are launched when the outermost group ends.
 ncclResult_t end_group();
 // Ends it and launches nothing.
 ncclResult_t drop_group();

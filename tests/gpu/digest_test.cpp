@@ -1,5 +1,5 @@
-// The digest's kernel as the driver compiles it from our text, against the arithmetic of the CPU:
-// on the GPU that is there, simulated or real.
+// The digest's kernel as the driver compiles it from our text, against the arithmetic of the CPU.
+// It runs on the machine's GPU, simulated or real.
 #include <random>
 
 #include "digest_ptx.h"

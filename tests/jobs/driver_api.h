@@ -1,7 +1,7 @@
 // The driver API, entered by the door that a test chooses.
 //
-// Concept. Programs reach libcuda in different ways: linked to it, by dlopen of its soname, of
-// "libcuda.so" or of a path and then dlsym, or by asking cuGetProcAddress. A job is the same
+// Concept. Programs reach libcuda in different ways: linked to it, by dlopen and then dlsym, or by
+// asking cuGetProcAddress. dlopen takes its soname, "libcuda.so" or a path. A job is the same
 // program for all of them; only how `Api` is filled differs. Nothing here knows of Switchyard.
 //
 // Threading: fill it once, before anything else.

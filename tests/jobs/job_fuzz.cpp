@@ -4,9 +4,9 @@
 // results alone, never on an address. So two runs of one seed print the same as long as the driver
 // answers the same, whoever stands between.
 //
-// It makes no mistake that a real driver could not answer by an error: it frees no host memory that
-// work may still use, and passes no pointers that the driver would have to follow blindly. Work on
-// a buffer goes to the buffer's own stream, or waits for everything before; so contents are
+// Each of its mistakes is one that a real driver can answer by an error. It frees no host memory
+// that work may still use, and passes no pointers that the driver would have to follow blindly.
+// Work on a buffer goes to the buffer's own stream, or waits for everything before; so contents are
 // determined, too.
 #include <cstdlib>
 #include <iterator>
@@ -247,8 +247,9 @@ class Fuzz : FuzzBuffers {
     }
     say("graphDestroy", cuGraphDestroy(made));
   }
-  // What is not allowed while a stream is captured, or spoils the capture. Not cuMemAlloc and
-  // cuMemFree: memory that can leave is made and kept aside without the driver's knowledge.
+  // Calls that are not allowed while a stream is captured, or that spoil the capture. Not
+  // cuMemAlloc and cuMemFree: memory that can leave is made and kept aside without the driver's
+  // knowledge.
   void capture_wrongly() {
     const CUstream stream = streams_[below(kStreams)];
     CUgraph made = nullptr;

@@ -1,9 +1,9 @@
 // job_nccl FILE RANKS RANK [DEVICE]: a rank of a communicator, which works when told to.
 //
 // The ranks find each other by the unique id that rank 0 writes into FILE. Each has 4 MiB of device
-// memory with numbers of its own, which stay, and a float that each step changes: a kernel adds to
-// it, and an all-reduce adds those of all ranks, so a step that ran on the wrong data, twice or not
-// at all is seen in the sum. Each line on stdin is answered by one line (conversation.h):
+// memory with numbers of its own, which stay, and a float that each step changes. A kernel adds to
+// the float, and an all-reduce adds those of all ranks. So the sum shows a step that ran on the
+// wrong data, twice or not at all. Each line on stdin is answered by one line (conversation.h):
 //
 //   reduce N     N all-reduces of the float             group N      the same, in one group
 //   kinds        each other collective once             twins        one all-reduce by pnccl's name
@@ -190,7 +190,7 @@ class Rank {
     return cuda(ncclAllGather(at(1024), at(65536), 16, kNcclInt32, comm_, stream));
   }
 
-  // What each rank gives to the others depends on both.
+  // The numbers that each rank gives to the others depend on both.
   CUresult scatter() { return scatter(stream_); }
   CUresult scatter(CUstream stream) {
     std::vector<std::uint32_t> numbers(kPart * static_cast<std::size_t>(ranks_));
@@ -406,7 +406,7 @@ class Rank {
     void* parameters[] = {&microseconds};
     return cuLaunchKernel(busy_, 1, 1, 1, 1, 1, 1, 0, compute_, parameters, nullptr);
   }
-  // What comes into `second` waits for what is in `first`.
+  // Later work in `second` waits for the work in `first`.
   CUresult behind(CUstream first, CUstream second) {
     const CUresult recorded = cuEventRecord(event_, first);
     return recorded == CUDA_SUCCESS ? cuStreamWaitEvent(second, event_, 0) : recorded;

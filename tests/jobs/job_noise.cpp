@@ -142,7 +142,7 @@ class Rank {
     return all && (!in_group() || ncclGroupEnd() == kNcclSuccess);
   }
 
-  // What all ranks have sent, summed in their order as NCCL does.
+  // The sum of all ranks' data, in their order as NCCL does it.
   std::vector<unsigned char> right_sum(std::size_t bucket) const {
     auto sum = gradients::bucket_of(0, step_ - 1, bucket, type_);
     for (int rank = 1; rank < ranks_; ++rank) {

@@ -1,14 +1,15 @@
 // job_swap MEMORY...: device memory with known contents, and work over it all, when told to. MEMORY
-// is BYTES, by cuMemAlloc, BYTES/PIECE, made by the job itself (own_memory.h), with an x behind it
-// so that it can be exported, with an e exported before it is mapped; or BYTES@, allocated and
-// freed in the order of the job's stream. BYTES:GPU is by cuMemAlloc on another GPU than the first;
-// then each kernel is launched on a buffer's own GPU and on the next one by turns, as peers do.
+// is BYTES, by cuMemAlloc, or BYTES/PIECE, made by the job itself (own_memory.h). An x behind that
+// makes it exportable, an e exports it before it is mapped. BYTES@ is allocated and freed in the
+// order of the job's stream. BYTES:GPU is by cuMemAlloc on another GPU than the first. Then each
+// kernel is launched on a buffer's own GPU and on the next one by turns, as peers do.
 //
 // Each buffer begins as a sequence with a key of its own, and every kernel adds one to each word of
 // one buffer, by turns. So each word is known at any time, and a kernel that ran without its
 // memory, over old memory or not at all is seen. Each line on stdin is answered by one line, after
 // the call: what is told below, "did COMMAND", or "failed COMMAND CODE". "count", "begin", "export"
-// and "reset" don't wait for the launcher. What has an importer is checked by its addresses, too.
+// and "reset" don't wait for the launcher. Memory that has an importer is checked by its addresses,
+// too.
 //
 //   check             reads every word back   → "right", "wrong INDEX ADDRESS", or "moved INDEX
 //                     ADDRESS" when the driver says that the allocation at it is another
@@ -351,7 +352,7 @@ CUresult act(Memory& job, const std::string& line, std::string& says) {
   if (command == "count" || command == "begin") return CUDA_SUCCESS;
   if (command == "reset") return Memory::reset();
   if (command == "export") return job.share(first);
-  // What follows needs the buffers for itself.
+  // The rest needs the buffers for itself.
   const CUresult ended = job.end();
   if (command == "renew") return job.open() ? CUDA_SUCCESS : CUDA_ERROR_UNKNOWN;
   if (command == "create") return job.create() ? CUDA_SUCCESS : CUDA_ERROR_UNKNOWN;

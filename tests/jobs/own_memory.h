@@ -1,6 +1,6 @@
-// Memory that a job makes itself, as expandable segments do: addresses first, then pieces of memory
-// side by side, and access to all of them at once. What is to be exported is made for that; an
-// importer in the same process maps it a second time.
+// Memory that a job makes itself, as expandable segments do. It reserves addresses first, then maps
+// pieces of memory side by side, and permits access to all of them at once. Memory for export is
+// made for that; an importer in the same process maps it a second time.
 #pragma once
 
 #include <cuda.h>

@@ -190,7 +190,7 @@ TEST_F(StrangersThatClaim, ClaimedRanksTakeNoRoomAndWhatIsTakenIsGivenBack) {
   const std::size_t before = allocated();
   come(40, 20);
   for (int i = 0; i < 30; ++i) tick();
-  // What a client takes that claims nothing is in it, too.
+  // The room of a client that claims nothing is in it, too.
   EXPECT_LT(allocated(), before + (48u << 20));
   go();
   EXPECT_LT(allocated(), before + (2u << 20));

@@ -1,6 +1,6 @@
-// The table against the installed cuda.h: a launch, allocation, free, copy, pool, array, graph or
-// export call that is neither intercepted nor exempted by name with a reason fails here. So a new
-// CUDA version says itself what is to be decided.
+// The table against the installed cuda.h. A launch, allocation, free, copy, pool, array, graph or
+// export call fails here unless it is intercepted, or exempted by name with a reason. So a new CUDA
+// version says itself what is to be decided.
 #include <cuda.h>
 #include <gtest/gtest.h>
 
@@ -15,7 +15,7 @@ namespace {
 
 using Names = std::set<std::string>;
 
-// What a shim for memory and work must have an opinion on, by name.
+// The calls that a shim for memory and work must have an opinion on, by name.
 const std::regex& interesting() {
   static const std::regex pattern(
       "cu(Mem|Array|Mipmapped|Ipc|Launch|Graph|Import|External|Multicast|Destroy|DeviceTotalMem|"

@@ -181,7 +181,7 @@ TEST_F(GroupsTest, TwoComputeGroupsOfOneProcessAreNeverShort) {
   EXPECT_EQ(lane().compute_slice_applied_us.load(), abi::kDefaultSliceUs);
 }
 
-// On a real driver libcuda sets its own 2048 us a moment after the group is born: a slice that we
+// On a real driver libcuda sets its own 2048 us a moment after the group is born. A slice that we
 // gave it in between was overwritten, and the page went on saying 20.
 TEST_F(GroupsTest, WhatLibcudaSetsAfterOursIsSetAgain) {
   make_context(false);

@@ -1,7 +1,7 @@
 // The gradients of a made-up training, as its ranks send them and as a test computes them anew.
 //
-// Concept. An element is a part of the true gradient and a part that each rank and step has of its
-// own, both drawn by a hash. So whoever knows the place knows the number.
+// Concept. An element is the sum of two parts: one of the true gradient, and one that each rank and
+// step has of its own. Both are drawn by a hash. So whoever knows the place knows the number.
 //
 // Threading: pure functions.
 #pragma once

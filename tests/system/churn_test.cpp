@@ -28,8 +28,8 @@ Ns monotonic_ns() {
   return static_cast<Ns>(now.tv_sec) * 1'000'000'000 + static_cast<Ns>(now.tv_nsec);
 }
 
-// While a compute group had a short slice: from before the driver was asked for it until after it
-// had taken the next one, or until its process was sent away.
+// The time in which a compute group had a short slice. It begins before the driver was asked for
+// it, and ends when the next slice was taken or the process was sent away.
 struct Span {
   Ns begin = 0, end = 0;
   pid_t pid = 0;

@@ -169,7 +169,7 @@ TEST_F(Contexts, APauseWithContextsOutlivesTheMonitor) {
   EXPECT_EQ(ask("check"), "right");
 }
 
-// What it allocated is too small to be moved by itself: it leaves with the contexts alone.
+// Its allocation is too small to be moved by itself: it leaves with the contexts alone.
 TEST_F(Contexts, SoDoesOneOfAJobWithoutSwappableMemory) {
   std::optional<Child> owner(monitor());
   begin({}, 1);

@@ -1,5 +1,5 @@
-// A driver that refuses what only we ask of it: the job's own work is done all the same, and a
-// closed gate still holds its threads.
+// A driver that refuses only our own requests. The job's work is done all the same, and a closed
+// gate still holds its threads.
 #include <fstream>
 #include <sstream>
 

@@ -1,8 +1,9 @@
 // Random driver calls, valid and not: the library answers as the driver does, and nothing crashes.
 //
 // Concept. job_fuzz prints what each call answered. One seed is played without the library, in a
-// plain job, in a job with a quota, and in a swappable job. The answers must be equal, but that a
-// quota refuses memory: from its first refusal on the program is another one, and only has to end.
+// plain job, in a job with a quota, and in a swappable job. The answers must be equal, except that
+// a quota refuses memory. From its first refusal on the program is another one, and only has to
+// end.
 #include <sstream>
 
 #include "harness.h"

@@ -23,7 +23,7 @@ using std::chrono::seconds;
 
 // A machine that is not loaded needs less. It is counted, and no limit.
 constexpr milliseconds kPromptly{1000};
-// What stands for longer would stand for a minute, or for ever.
+// A standstill that lasts longer would last for a minute, or for ever.
 constexpr seconds kStands{40};
 constexpr unsigned kGangsAtOnce = 4;
 

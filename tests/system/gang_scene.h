@@ -112,7 +112,7 @@ class Gang : public Scene {
 
   // As `ps` has them, the largest first.
   json communicators() { return job_named("gang")["communicators"]; }
-  // What each rank of the first one has launched.
+  // The launches of each rank of the first one.
   std::vector<long> launched(std::size_t communicator = 0) {
     std::vector<long> out;
     const json all = communicators();

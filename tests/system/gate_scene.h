@@ -141,7 +141,8 @@ class GateScene : public Scene {
       return launches > 1500 && launches == before;
     });
   }
-  // What may still run has run, however slow the machine is: that changes nothing at a closed gate.
+  // Work that may still run has run, however slow the machine is: that changes nothing at a closed
+  // gate.
   void give_it_time() { std::this_thread::sleep_for(std::chrono::milliseconds(300)); }
 
   std::string line() { return line_of(*child_); }

@@ -1,5 +1,5 @@
-// The gate in real processes, with a monitor that the test plays: what was queued stops, threads
-// sleep before the driver, and whatever the monitor does, the work is done in the end, and right.
+// The gate in real processes, with a monitor that the test plays. Queued work stops, and threads
+// sleep before the driver. Whatever the monitor does, the work is done in the end, and right.
 #include <time.h>
 
 #include <algorithm>

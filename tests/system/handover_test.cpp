@@ -11,8 +11,8 @@
 namespace switchyard::system_tests {
 namespace {
 
-// Two jobs of 72 MiB in pieces of 6, of which some 104 fit: at least 32 MiB are handed over, more
-// than a part that comes alone. Their turns are short.
+// Two jobs of 72 MiB in pieces of 6, of which some 104 fit. So at least 32 MiB are handed over,
+// more than a part that comes alone. Their turns are short.
 class HandedOver : public ReleaseInParts {
  protected:
   void large_ones_at_work(const Changes& environment = {},
@@ -26,8 +26,8 @@ class HandedOver : public ReleaseInParts {
     }
     return options;
   }
-  // On a loaded machine the command line gives up before the monitor answers, and a job that looks
-  // for a monitor is in no list: it is asked again.
+  // On a loaded machine the command line gives up before the monitor answers. A job that looks for
+  // a monitor is in no list. So it is asked again.
   json surely(const std::function<json()>& ask) {
     json found;
     EXPECT_TRUE(eventually([&] { return (found = ask()).is_object(); }));

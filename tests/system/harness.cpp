@@ -148,7 +148,7 @@ Child Scene::loop(const Words& options, const Words& loop_options, const Changes
 void Scene::kill_and_wait(pid_t pid) {
   ASSERT_GT(pid, 0);
   ::kill(pid, SIGKILL);
-  // What double-forked away from us is our child again.
+  // A process that double-forked away from us is our child again.
   while (::waitpid(pid, nullptr, 0) < 0 && errno == EINTR) {
   }
   EXPECT_TRUE(eventually([pid] { return ::kill(pid, 0) != 0; })) << pid << " has not ended";

@@ -32,7 +32,7 @@ inline const Changes kTwoGpus = {{"FAKECUDA_DEVICES", "2"}};
 inline constexpr std::uint64_t kMiB = 1u << 20;
 
 // How long a wait may last. Only a hang reaches it. A test that has failed already does not wait as
-// long for what will not come either: it ends about a minute after it got stuck.
+// long for events that will not come either. It ends about a minute after it got stuck.
 struct Limit {
   operator std::chrono::milliseconds() const {  // NOLINT: it stands for the duration
     return std::chrono::seconds(::testing::Test::HasFailure() ? 2 : 60);

@@ -241,7 +241,8 @@ TEST_F(Migrate, WhatTheDriverDoesNotLetFollowGoesOnWhereItWas) {
   expect_right_in_the_end();
 }
 
-// What stayed behind is on the GPU that the job comes back to: there is no room for it twice.
+// Memory that stayed behind is on the GPU that the job comes back to: there is no room for it
+// twice.
 TEST_F(Migrate, WhoIsRefusedComesBackToAGpuThatItFills) {
   const Changes small = {{"FAKECUDA_DEVICES", "2"}, {"FAKECUDA_MEMORY", "64MiB"}};
   const Child owner = monitor({}, small);

@@ -12,7 +12,8 @@
 
 namespace switchyard::system_tests {
 
-// What a training of so many ranks and steps has in the end: all steps smoothed, as KungFu does it.
+// The figures of a training of so many ranks and steps in the end: all steps smoothed, as KungFu
+// does it.
 struct Expected {
   double gradient = 0, variance = 0;
 

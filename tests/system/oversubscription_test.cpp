@@ -1,5 +1,5 @@
-// The laws of jobs that oversubscribe, with real processes: whatever the host pool is and whoever
-// is killed, each request is answered in time, each job goes on, and every word stays right.
+// The laws of jobs that oversubscribe, with real processes, whatever the host pool is and whichever
+// is killed. Each request is answered in time, each job goes on, and every word stays right.
 #include <signal.h>
 
 #include <algorithm>
@@ -163,7 +163,7 @@ TEST_F(Crowd, OfAPoolOfAQuarterEachIsServedOrRefusedWithTheReason) {
   report();
 }
 
-// What all of them lack together fits into it, an eighth of waste and a slab for each.
+// The memory that all of them lack together fits into it, an eighth of waste and a slab for each.
 TEST_F(Crowd, OfAPoolThatHoldsWhatTheyLackEachHasItsTurns) {
   for (unsigned seed = 1; seed <= test_support::seeds(1) && !HasFailure(); ++seed)
     run_law("2304MiB", seed);

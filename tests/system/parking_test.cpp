@@ -119,7 +119,7 @@ TEST_F(TwoGpusParking, WhatIsReservedIsNeverParkedIn) {
   EXPECT_NE(refused.status, 0);
   EXPECT_NE(refused.err.find("no other GPU that it sees has room"), std::string::npos)
       << refused.err;
-  // What the attempt might have used counts as parked until the monitor has looked once more.
+  // Room that the attempt might have used counts as parked until the monitor has looked once more.
   EXPECT_TRUE(eventually([&] { return on_second("memory_parked_bytes") == 0; }));
   const std::string before = ask("count");
   EXPECT_TRUE(eventually([&] { return ask("count") != before; })) << "it works on";

@@ -63,7 +63,7 @@ TEST_F(Pause, TwoProcessesOfAJobStopAndTheOtherJobDoesNot) {
   EXPECT_TRUE(stands_still(second));
   EXPECT_TRUE(moves(other));
   EXPECT_NE(cli({"ps"}).out.find("best effort"), std::string::npos);
-  // Who comes while it is paused is held as well.
+  // A process that comes while the job is paused is held as well.
   auto third = start({built("tests/jobs/job_loop"), "--count", "1"}, member);
   EXPECT_TRUE(eventually([this] { return job_named("two")["processes"].size() == 3; }));
   EXPECT_TRUE(eventually([this] { return gpu_of("two")["held_threads"] == 3; }));

@@ -1,7 +1,7 @@
 // A monitor that a test plays: it takes one client, gives it a page, and leaves the gate to the
 // test.
 //
-// Concept. What a real monitor decides, the test says by arm(), close() and open(), so each moment
+// Concept. The test makes a real monitor's decisions by arm(), close() and open(), so each moment
 // of the gate can be had. vanish() is its death: the socket closes and the heartbeat stops.
 //
 // Threading: one thread of its own serves the socket and beats; the page's words are atomics.

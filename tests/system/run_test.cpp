@@ -268,7 +268,7 @@ TEST_F(RunJob, AnAllocationThatTheQuotaRefusesIsSaidOnce) {
   auto child =
       job({"--memory", "64MiB"}, {built("tests/jobs/job_alloc"), "alloc:128", "alloc:128"});
   const auto end = child.finish(kLimit);
-  // What and why is one line, what to do another.
+  // One line says what and why, another what to do.
   EXPECT_EQ(std::count(end.err.begin(), end.err.end(), '\n'), 2) << end.err;
   EXPECT_NE(end.err.find("quota"), std::string::npos) << end.err;
 }

@@ -202,7 +202,7 @@ TEST_F(Stats, APauseOfOursIsNoFalseReport) {
 
 class Communicates : public Stats {
  protected:
-  // What `stats` says of the job once its collectives are timed, and this holds.
+  // The answer of `stats` about the job once its collectives are timed, and this holds.
   template <typename Holds>
   json told(Holds holds) {
     json job;
@@ -239,7 +239,7 @@ TEST_F(Communicates, ACollectiveThatTheComputingWaitsForIsNotHidden) {
   EXPECT_LT(told()["communication_hidden_ratio"], 0.2);
 }
 
-// What rank 0 waits longer is the 60 ms that rank 1 is late, of a step of 80 ms and more.
+// Rank 0 waits longer by the 60 ms that rank 1 is late, of a step of 80 ms and more.
 TEST_F(Communicates, WaitsForALateRankAreToldApart) {
   auto daemon = monitor({}, two_gpus());
   begin(2);

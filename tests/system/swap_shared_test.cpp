@@ -1,5 +1,5 @@
 // Memory that the job makes so that it can be exported moves in parts like any other, until it is
-// exported: then it is one piece, at the same addresses, that an importer sees, and stays.
+// exported. Then it is one piece, at the same addresses, that an importer sees, and stays.
 #include <string>
 
 #include "tests/system/swap_scene.h"
@@ -16,7 +16,7 @@ class SwapOfSharedMemory : public Swap {
   void begin_shared(const Changes& changes = {}) {
     begin_with({own("x"), std::to_string(34 * kMiB)}, 114 * kMiB, changes);
   }
-  // What an importer sees moves no more; the rest does.
+  // Memory that an importer sees moves no more; the rest does.
   void expect_shared() {
     EXPECT_EQ(words().total_bytes.load(), 34 * kMiB);
     EXPECT_EQ(ask("launch 6"), "did launch");
@@ -106,7 +106,7 @@ TEST_F(SwapOfSharedMemory, WithoutRoomInTheHostItIsAsItWas) {
   EXPECT_EQ(ask("check"), "right");
 }
 
-// What doesn't come back at once comes back later, and the job works again.
+// Memory that doesn't come back at once comes back later, and the job works again.
 TEST_F(SwapOfSharedMemory, WhatComesBackLateIsAsItWas) {
   begin_shared({{"FAKECUDA_FAIL", "cuMemCreate:6=2,cuMemCreate:7=2,cuMemCreate:8=2"},
                 {"FAKECUDA_FAILED", in_folder("failed")}});

@@ -35,7 +35,7 @@ class Trust : public UsersScene {
     ASSERT_EQ(::listen(listener_, 16), 0);
     ASSERT_EQ(::seteuid(0), 0);
   }
-  // What those who connected have said to the listener.
+  // The words that clients have said to the listener.
   std::string heard() const {
     std::string all;
     for (int fd; (fd = ::accept(listener_, nullptr, nullptr)) >= 0; ::close(fd)) {

@@ -1,4 +1,4 @@
-// Processes that see two GPUs: the memory of each leaves and comes back by itself, and the process
+// Processes that see two GPUs. The memory of each leaves and comes back by itself, and the process
 // works with all of it or not at all. With the real monitor and the command line.
 #include <signal.h>
 

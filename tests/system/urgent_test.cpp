@@ -40,7 +40,7 @@ class Urgent : public Gang {
   }
   Words live(int count) { return Words(ranks_.size(), "live " + std::to_string(count)); }
 
-  // What each rank has launched in the twin of the first communicator that has one, and in that.
+  // Each rank's launches in the first twin, and in the original of that twin.
   Counts in_twin() { return counts_of(true); }
   Counts in_original() { return counts_of(false); }
 

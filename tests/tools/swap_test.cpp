@@ -232,7 +232,7 @@ TEST(Ps, ACommandIsOnlyOfAProcessOfTheJobsOwner) {
   EXPECT_TRUE(command_of(1u << 30, ::geteuid()).is_null());
 }
 
-// Somebody who is neither the owner nor root. (Who may not become that is one already.)
+// Somebody who is neither the owner nor root. (A test that root does not run is one already.)
 TEST(Ps, ACommandIsForItsOwnerAndRoot) {
   const auto as_nobody = [] {
     if (::geteuid() == 0 && ::seteuid(65534) != 0) ::_exit(2);

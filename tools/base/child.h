@@ -1,7 +1,7 @@
 // A child process with pipes for its three streams, for checks and tests that need one.
 //
-// Concept. Every wait has a limit, and a child that is still there when its Child goes away is
-// killed, so that nobody hangs and nothing is left behind.
+// Concept. Every wait has a limit. A child that is still there when its Child goes away is killed,
+// so that nothing hangs and nothing is left behind.
 //
 // Threading: one Child belongs to one thread.
 #pragma once

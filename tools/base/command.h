@@ -22,8 +22,8 @@ class App;
 
 namespace switchyard::tools {
 
-// The options appear in --help in the order in which they are declared. What they write into must
-// live until the subcommand has acted.
+// The options appear in --help in the order in which they are declared. The variables that they
+// write into must live until the subcommand has acted.
 class Subcommand {
  public:
   using Take = std::function<void(const std::string&)>;
@@ -58,13 +58,13 @@ class Subcommand {
   Subcommand& socket_option();
   // The name still works, and --help does not list it.
   Subcommand& hide();
-  // What follows stands under this heading in --help.
+  // Later options stand under this heading in --help.
   Subcommand& heading(const char* text);
   // Its usage ends with a command, behind `--`.
   Subcommand& takes_command();
   // `act` does the work and returns the exit code.
   void acts(std::function<int()> act);
-  // What a subcommand ends with whose own last option is --json.
+  // As acts(), for a subcommand whose own last option is --json.
   void acts_with_json(std::function<int(bool json)> act);
 
  private:

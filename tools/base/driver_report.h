@@ -1,5 +1,5 @@
-// What libcuda says of this machine, found out in a child process, for a driver that was loaded
-// can't be unloaded and some drivers end the process that asks.
+// libcuda's answers on this machine, asked in a child process. A driver that was loaded can't be
+// unloaded, and some drivers end the process that asks.
 //
 // Threading: forks; call it from the only thread.
 #pragma once
@@ -26,7 +26,7 @@ int driver_version();
 // "CUDA 12.8" of 12080
 std::string cuda_version_text(int version);
 
-// What to do where the driver is newer than `known`, the CUDA whose calls the library knows.
+// The remedy where the driver is newer than `known`, the CUDA whose calls the library knows.
 std::string newer_driver_remedy(int known);
 
 // One line without a full stop: why this machine has no GPU to share.

@@ -1,6 +1,6 @@
 // The knobs of a job as command-line options: one row per knob, with its check and its forms.
 //
-// Concept. card.h lists the knobs and settings.h parses them; this is the list as a table, and the
+// Concept. card.h lists the knobs and settings.h parses them. This is the list as a table, and the
 // error that shows the value and the accepted forms.
 //
 // Threading: constants and pure functions.

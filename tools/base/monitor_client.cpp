@@ -172,8 +172,8 @@ Result<MonitorClient> MonitorClient::connect(const std::string& socket, Millisec
     return Error{kFailure, fmt::format("cannot make a socket: {}", std::strerror(errno))};
   }
   MonitorClient client(fd, socket);
-  // While the backlog is full, the kernel lets those that wait in connect() in by turns. Whoever
-  // does not wait there would hardly ever get in beside them.
+  // While the backlog is full, the kernel lets those that wait in connect() in by turns. A program
+  // that does not wait there would hardly ever get in beside them.
   const auto left = std::max<std::int64_t>(limit.count(), 1);
   const timeval patience{left / 1000, left % 1000 * 1000};
   ::setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof(patience));
@@ -198,7 +198,7 @@ Result<MonitorClient> MonitorClient::connect_any(const std::vector<std::string>&
   auto first = connect(candidates.front());
   for (std::size_t i = 1; i < candidates.size() && !first; ++i) {
     auto next = connect(candidates[i]);
-    // Who is not believed is worth more words than a monitor that has gone.
+    // Report distrust rather than a monitor that has gone.
     if (next || next.error().code == kNoPermission) first = std::move(next);
   }
   return first;

@@ -15,7 +15,7 @@
 
 namespace switchyard::tools {
 
-// A message as a terminal shows it: where it has more than 100 columns, each part up to a ';' has a
+// A message as a terminal shows it. Where it has more than 100 columns, each part up to a ';' has a
 // line, and none is longer.
 std::string in_lines(const std::string& text);
 
@@ -27,7 +27,7 @@ void complain(std::string_view text);
 // stderr.
 bool output_written();
 
-// What a table of jobs says on stderr where it is empty.
+// The line on stderr for an empty table of jobs.
 inline constexpr char kNoJobs[] = "no jobs; `switchyard run -- COMMAND` starts one";
 
 // True when `stream` may carry colours.

@@ -16,7 +16,7 @@ struct Error {
   std::string text;
 };
 
-// What somebody wrote for `what` is none of the accepted forms.
+// The text for `what` is none of the accepted forms.
 inline Error bad_value(const std::string& what, const std::string& text, const std::string& forms) {
   return {kUsage, what + " cannot be '" + text + "': expected " + forms};
 }

@@ -1,7 +1,7 @@
 // Which sockets a monitor may answer on, in the order in which to try them.
 //
-// Concept. paths.h names one socket. A tool has one more chance: the socket of root's monitor may
-// be left over from a monitor that is gone, and then the user's own monitor serves.
+// Concept. paths.h names one socket. A tool has one more chance. If the socket of root's monitor is
+// left over from a monitor that is gone, the user's own monitor serves.
 //
 // Threading: reads the environment; call it from the only thread.
 #pragma once

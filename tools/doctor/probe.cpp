@@ -85,7 +85,7 @@ class Pair {
                         no_settings());
   }
 
-  // What the caller set for jobs would be measured as well.
+  // The caller's settings for jobs would be measured as well.
   static std::vector<std::pair<std::string, std::string>> no_settings() {
     std::vector<std::pair<std::string, std::string>> changes = {{"SWITCHYARD_DISABLE", ""},
                                                                 {"SWITCHYARD_REQUIRE", ""}};

@@ -1,7 +1,7 @@
 // Do slices work here? Two jobs of unequal weight share one GPU for a moment, and are counted.
 //
 // Concept. A driver may accept a slice and ignore it, so acceptance alone proves nothing. The probe
-// starts two workers through `switchyard run` with weights 4 and 1, waits until the monitor says
+// starts two workers through `switchyard run` with weights 4 and 1. It waits until the monitor says
 // that their slices are in force, and compares how many kernels each got.
 //
 // Threading: starts processes; call it from the only thread.

@@ -54,7 +54,7 @@ Memory that was swapped out is swapped in first. That may have to wait for room 
 `switchyard ps` shows. Resuming a job that is not paused changes nothing. Exit status: 0, 3 no
 monitor, 4 no such job, 5 not yours, 7 the monitor does not answer in time.)";
 
-// What is known of the work that was queued before.
+// Says how far the work is that was queued before.
 const char* drained(const nlohmann::json& job) {
   const auto found = job.find("drained");
   if (found == job.end() || !found->is_boolean()) {
@@ -128,7 +128,7 @@ int resume(const Options& options) {
   return kOk;
 }
 
-// What both have in common.
+// The common part of both.
 Subcommand add(CommandLine& line, const char* name, const char* meaning, const char* examples,
                Options& options) {
   return line.add(name, meaning, examples)

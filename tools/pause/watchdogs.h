@@ -1,8 +1,8 @@
 // How long a paused job is safe from the watchdogs of its framework.
 //
 // Concept. A watchdog takes a job that is paused for one that hangs. Which ones a job has is told
-// by its ranks, by the names of its processes, and by the environment that these began with. What a
-// script says by itself (init_process_group's timeout) nobody sees from outside: then the default
+// by its ranks, by the names of its processes, and by the environment that these began with. A
+// script's own time-out (that of init_process_group) can't be seen from outside: then the default
 // counts. The figures are the defaults of PyTorch and of vLLM; docs/guide/pausing.md has them all.
 //
 // Threading: any thread.
@@ -24,7 +24,7 @@ struct Watchdog {
   bool known = true;  // false: the environment of a process could not be read: defaults count
 };
 
-// What one process has. `environment`: its variables, each NAME=VALUE; none: it could not be read.
+// One process. `environment`: its variables, each NAME=VALUE; none: it could not be read.
 struct Watched {
   bool ranks = false;     // it is a rank of NCCL beside others
   std::string name = {};  // of the process

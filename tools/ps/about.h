@@ -15,8 +15,8 @@ namespace switchyard::tools {
 // "2026-11-26T21:03:12Z"
 std::string utc_text(std::chrono::system_clock::time_point at);
 
-// The command line of a process of `uid`, with blanks between its words, of 256 bytes at most;
-// null: there is none, or it is not for who asks.
+// The command line of a process of `uid`, with blanks between its words, of 256 bytes at most.
+// Null: there is none, or it is not for this caller.
 nlohmann::json command_of(std::uint64_t pid, std::uint64_t uid);
 
 // Adds `time`, and to each job `started` and `command`.

@@ -59,7 +59,7 @@ std::string ratio(const nlohmann::json& gpu, const char* key) {
   return fmt::format("{:.0f}%", found->get<double>() * 100);
 }
 
-// "25%/~24%": asked and got. What slices allot is marked.
+// "25%/~24%": asked and got. A share that slices allot is marked.
 std::string share_text(const nlohmann::json& gpu) {
   return fmt::format("{}/{}{}", ratio(gpu, "share_asked_ratio"),
                      truth_of(gpu, "share_got_estimated") ? "~" : "",
@@ -82,7 +82,7 @@ std::string residency_text(const nlohmann::json& gpu) {
   return where == "resident" ? "" : where;
 }
 
-// What is left until its deadline; late ones count upwards.
+// The time left until its deadline; late ones count upwards.
 std::string deadline(const nlohmann::json& job) {
   const auto found = job.find("deadline_seconds");
   if (found == job.end() || !found->is_number()) return "-";

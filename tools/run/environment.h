@@ -9,8 +9,8 @@
 
 namespace switchyard::tools {
 
-// `value` of LD_PRELOAD with `library` last and no other libswitchyard.so. What else was there
-// stays before it, in its order: the run time of a sanitizer must come first, and we need not.
+// `value` of LD_PRELOAD with `library` last and no other libswitchyard.so. Other libraries stay
+// before it, in their order. The run time of a sanitizer must come first, and ours need not.
 std::string preload_with(const std::string& value, const std::string& library);
 
 // `value` of LD_PRELOAD without any libswitchyard.so.

@@ -1,7 +1,7 @@
 // What `switchyard run` asks of the monitor: the knobs from options and environment, checked.
 //
 // Concept. An option wins over its SWITCHYARD_* variable, which wins over the default. Inside
-// another run (SWITCHYARD_JOB is set) the variables are the outer job's: a nested run belongs to
+// another run (SWITCHYARD_JOB is set) the variables are the outer job's. A nested run belongs to
 // that job and asks for nothing of its own.
 //
 // Threading: reads the environment; call it from the only thread.
@@ -39,7 +39,7 @@ std::string origins_text(const std::vector<Promise>& promises);
 // Whether this process belongs to a job already: `run` was called inside another.
 bool inside_job();
 
-// What of the promises the outer job does not keep already, for it was started with another value.
+// The promises that the outer job does not keep already, because it was started with another value.
 std::vector<Promise> beyond_outer_job(const Card& options);
 
 // The "create" request for `card`.

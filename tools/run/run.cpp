@@ -270,7 +270,7 @@ int run(const Options& options, const std::vector<std::string>& command) {
                  "GPUs; set CUDA_VISIBLE_DEVICES to use some of them, or start a separate job: "
                  "switchyard run --separate"});
   }
-  // Whoever throws this switch wants every program to start, also if SWITCHYARD_REQUIRE is set.
+  // A user who throws this switch wants every program to start, also if SWITCHYARD_REQUIRE is set.
   const bool off = flag_variable("SWITCHYARD_DISABLE");
   if (options.gpus) {
     if (auto refused = show_gpus(*options.gpus, options.best_effort || off)) return fail(*refused);

@@ -15,8 +15,8 @@ namespace switchyard::tools {
 
 void add_run(CommandLine& line);
 
-// Splits `arguments` (without the program's name) of `run` into its own and the command's, which
-// starts after `--` or at the first word that is no option.
+// Splits `arguments` (without the program's name) of `run` into its own and the command's. The
+// command starts after `--` or at the first word that is no option.
 void split_command(std::vector<std::string>& arguments, std::vector<std::string>& command);
 
 }  // namespace switchyard::tools

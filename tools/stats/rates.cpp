@@ -79,9 +79,9 @@ json rate_kinds(const char* key, const json& before, const json& after, double s
   return kinds;
 }
 
-// On the monitor's clock, by which all that it lists of the job is counted: the client's own would
-// have the time of the answers in it. `elsewhere`: where that is not known, because another monitor
-// has begun, say.
+// On the monitor's clock, by which it counts all that it lists of the job. The client's own clock
+// would include the time of the answers. `elsewhere`: where that is not known, because another
+// monitor has begun, say.
 double window_of(const json& before, const json& after, double elsewhere) {
   const auto from = real_of(before, "since_seconds");
   const auto to = real_of(after, "since_seconds");

@@ -126,8 +126,7 @@ CUresult create_where_room(Range& range) {
   mover::start(range.lane);
   CUresult made = create(range);
   if (made != CUDA_ERROR_OUT_OF_MEMORY) return made;
-  // What is kept is the last that it takes from the device: to end it is to wait for the GPU, which
-  // an allocation else doesn't.
+  // Reclaim deferred frees last: that must wait for the GPU, which an allocation else doesn't.
   if (reclaim()) made = create(range);
   if (made != CUDA_ERROR_OUT_OF_MEMORY) return made;
   return retry_on_oom([&] { return create(range); });

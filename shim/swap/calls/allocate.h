@@ -6,10 +6,10 @@
 // charge and note as they do for the driver's; here is only what makes the memory.
 //
 // A free waits for the context's work before it unmaps, as the driver's own does: unmapping by
-// itself doesn't wait. While a stream is being captured it must not (the capture would be lost),
-// and a stream-ordered one should not, so the range is kept aside until the next free that finds no
-// capture, or until an allocation finds no room or passes a quota. It stays charged until then.
-// What is away from the device is given back at once: no work can touch it.
+// itself doesn't wait. While a stream is being captured it must not wait (the capture would be
+// lost), and a stream-ordered free should not. So the range is kept aside until the next free that
+// finds no capture, or until an allocation finds no room or passes a quota. It stays charged until
+// then. Memory that is away from the device is given back at once: no work can touch it.
 //
 // Threading: any thread. Allocating waits while memory is being moved.
 #pragma once

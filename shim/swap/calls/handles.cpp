@@ -41,7 +41,7 @@ bool loses(const Span& span) {
   return false;
 }
 
-// What lies between the places is the driver's own, and its answer.
+// The driver's own mappings lie between the places, and the answer is the driver's.
 CUresult unmap_between(const Span& span, CUdeviceptr address, CUdeviceptr end) {
   CUresult result = CUDA_SUCCESS;
   for (std::size_t i = span.first; i <= span.last && result == CUDA_SUCCESS; ++i) {
@@ -92,7 +92,7 @@ void note_access(Mapping& place, const CUmemAccessDesc& access) {
     return;
   }
   if (access.flags != CU_MEM_ACCESS_FLAGS_PROT_NONE) place.others |= bit;
-  // Who shares the last bit isn't told apart.
+  // The devices that share the last bit aren't told apart.
   if (access.flags == CU_MEM_ACCESS_FLAGS_PROT_NONE && counted) place.others &= ~bit;
 }
 
@@ -105,7 +105,7 @@ bool retain_next(CUdeviceptr& address, CUdeviceptr end, Handle& number) {
   const Mapping& place = vmm_allocations::mapping_at(span.first);
   VmmAllocation& allocation = *place.allocation;
   ++allocation.references;
-  // What stays already others may know: it is what it is.
+  // Others may know memory that stays already, so it remains as it is.
   const bool cleared = allocation.rdma == Rdma::kCleared && allocation.stays == Stays::kLeaves;
   if (cleared && allocation.asked.allocFlags.gpuDirectRDMACapable != 0) {
     allocation.rdma = Rdma::kWanted;

@@ -1,14 +1,14 @@
 // Handles: the calls of virtual memory management, over allocations (vmm_allocation.h) instead of
 // the driver's own memory.
 //
-// Concept. Memory that the application makes itself can be swapped out like any other, so what the
-// application holds is a number of ours, and each call that takes or gives a handle translates.
-// What the driver made for others (imported, multicast, of the host) stays the driver's, and so do
-// the driver's refusals.
+// Concept. The application's own memory can be swapped out like any other. So the application holds
+// a number of ours, and each call that takes or gives a handle translates. Memory that the driver
+// made for others (imported, multicast, of the host) stays the driver's, and so do the driver's
+// refusals.
 //
 // Calls that need the memory to be there are made inside a WorkGuard (work_guard.h): it can't move
-// meanwhile. A release, an unmapping after which nobody can reach the contents, and what is asked
-// need none, so a job that ends while its memory is away doesn't wait for it.
+// meanwhile. Three sorts of call need none: a release, a question, and an unmapping after which the
+// contents can't be reached. So a job that ends while its memory is away doesn't wait for it.
 //
 // Threading: any thread. They hold the ranges while they call the driver, and wait for a move.
 #pragma once
@@ -37,7 +37,7 @@ CUresult release(Handle handle);
 CUresult map(CUdeviceptr address, std::uint64_t size, std::uint64_t offset, Handle handle,
              unsigned long long flags);
 
-// What is below answers false, and leaves `result`, where nothing of ours is mapped.
+// Where nothing of ours is mapped, each of these answers false and leaves `result` alone.
 
 // As cuMemUnmap. May wait, where contents are to be kept: pre: nothing of ours is held.
 bool unmap(CUdeviceptr address, std::uint64_t size, CUresult& result);
@@ -51,7 +51,8 @@ bool retain(CUdeviceptr address, Handle& handle);
 bool mapping_of(CUdeviceptr address, CUdeviceptr* base, std::size_t* bytes);
 // By what types it can be exported: the driver knows only what stands behind it now.
 bool types_at(CUdeviceptr address, unsigned& types);
-// What tells the mapping, and the memory behind it, from all others: the driver sees chunks.
+// The numbers that tell the mapping, and the memory behind it, from all others: the driver sees
+// chunks.
 struct Ids {
   std::uint64_t mapping = 0;
   std::uint64_t memory = 0;

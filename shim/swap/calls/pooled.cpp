@@ -78,7 +78,7 @@ void learn(CUmemoryPool pool, const CUmemPoolProps& properties) {
   const bool own = properties.location.type == CU_MEM_LOCATION_TYPE_DEVICE &&
                    properties.allocType == CU_MEM_ALLOCATION_TYPE_PINNED &&
                    properties.handleTypes == CU_MEM_HANDLE_TYPE_NONE;
-  // What newer headers have behind these: a size that it may not exceed, a use.
+  // Newer headers have more fields behind these: a size that it may not exceed, a use.
   const auto* bytes = reinterpret_cast<const unsigned char*>(&properties);
   const bool plain = std::all_of(bytes + offsetof(CUmemPoolProps, win32SecurityAttributes),
                                  bytes + sizeof(properties), [](auto byte) { return byte == 0; });

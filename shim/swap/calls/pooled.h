@@ -8,14 +8,14 @@
 //                   ▲                                 │
 //                   └── the same size, and the same stream or the event has come ──┘
 //
-// The pool itself stays the driver's, and so do smaller allocations, what is captured (a graph's
-// memory), and pools that others may know: exportable ones, ones with a maximal size, and from then
-// on those that another device was given access to. To the application both parts are one pool: its
+// Some memory stays the driver's: the pool itself, smaller allocations and captured ones (a graph's
+// memory). So do pools that others may know: exportable ones, ones with a maximal size, and those
+// that another device has been given access to. To the application both parts are one pool: its
 // attributes are sums, its threshold and its trims count both. (High marks are sums, too: at most
 // too high, by what the two parts did not have at the same time.)
 //
-// What is cached is charged, as all that a pool reserves. Each range carries its own charge from
-// its making to its end. It belongs to its pool and to no context, as the driver's own does.
+// Cached memory is charged, as all that a pool reserves. Each range carries its own charge from its
+// making to its end. It belongs to its pool and to no context, as the driver's own does.
 //
 // A cached range's contents are nobody's: a move gives it back instead of copying it.
 //
@@ -36,9 +36,8 @@ namespace switchyard::shim::swap::pooled {
 
 // The application has made a pool.
 void learn(CUmemoryPool pool, const CUmemPoolProps& properties);
-// Somebody is given access to it. Unless that is its own GPU, no more of it moves. What was
-// allocated before is reached by the process's other GPUs anyway (memory/peers.h), and by nobody
-// else.
+// Somebody is given access to it. Unless that is its own GPU, no more of it moves. The process's
+// other GPUs reach earlier allocations anyway (memory/peers.h); nothing else does.
 void access_given(CUmemoryPool pool, const CUmemLocation& to);
 
 // Whether an allocation of `bytes` from `pool` would be swappable. pre: its stream isn't captured.

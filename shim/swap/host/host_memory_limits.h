@@ -1,9 +1,9 @@
 // Room: how much more memory of the host this process may pin.
 //
-// Concept. The least of what the machine has available (/proc/meminfo) and what each cgroup that
-// the process is in, from its own up to the root, still allows, version 1 or 2. A cgroup's files
-// are its page cache's, too, which the kernel gives up first: what is inactive of it counts as
-// free. Of each of them a part stays free (spare()).
+// Concept. The least of several figures: the machine's available memory (/proc/meminfo), and the
+// rest that each cgroup of the process still allows. These are its own cgroup and all above it,
+// version 1 or 2. A cgroup's files are its page cache's, too, which the kernel gives up first: what
+// is inactive of it counts as free. Of each of them a part stays free (spare()).
 //
 // The texts are parsed by pure functions; root() is where the files are, "" but for tests.
 //

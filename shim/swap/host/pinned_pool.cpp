@@ -53,7 +53,7 @@ struct Pool {
   unsigned count = 0;
   std::uint64_t free_pages = 0;
 
-  // What is behind the last: none.
+  // The place behind the last slab: not found.
   Slab* find(const void* at) {
     return std::find_if(slabs, end(), [at](const Slab& slab) { return slab.holds(at); });
   }
@@ -155,7 +155,7 @@ bool pin_again(Slab& slab) {
 
 }  // namespace
 
-Piece take(unsigned lane, std::uint64_t bytes) {
+HostPiece take(unsigned lane, std::uint64_t bytes) {
   const unsigned pages = pages_of(bytes);
   if (pages == 0) return {};
   const Locked locked(g_state.lock);
@@ -172,7 +172,7 @@ Piece take(unsigned lane, std::uint64_t bytes) {
   return {};
 }
 
-void give_back(Piece& piece) {
+void give_back(HostPiece& piece) {
   if (!piece) return;
   const Locked locked(g_state.lock);
   auto* at = static_cast<unsigned char*>(piece.at);
@@ -227,7 +227,7 @@ unsigned slabs(unsigned lane) {
   return g_state.pools[lane].count;
 }
 
-unsigned slab_of(const Piece& piece) {
+unsigned slab_of(const HostPiece& piece) {
   const Locked locked(g_state.lock);
   Pool& pool = g_state.pools[piece.lane];
   return static_cast<unsigned>(pool.find(piece.at) - pool.slabs);
@@ -286,7 +286,7 @@ bool pin_next(unsigned lane) {
   return next != pool.end() && pin_again(*next);
 }
 
-void pin_for_copy(const Piece& piece) {
+void pin_for_copy(const HostPiece& piece) {
   Pool& pool = g_state.pools[piece.lane];
   Slab* const slab = pool.find(piece.at);
   if (slab != pool.end() && slab->unpinned) pin_again(*slab);

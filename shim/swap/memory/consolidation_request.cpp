@@ -27,9 +27,9 @@ struct State {
 };
 constinit State g_state;
 
-bool is(Stage stage) { return g_stage.load(std::memory_order_acquire) == stage; }
+bool is(RequestStage stage) { return g_stage.load(std::memory_order_acquire) == stage; }
 
-bool change(std::uint32_t from, Stage to) {
+bool change(std::uint32_t from, RequestStage to) {
   return g_stage.compare_exchange_strong(from, to, std::memory_order_acq_rel);
 }
 

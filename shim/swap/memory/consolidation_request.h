@@ -2,8 +2,8 @@
 // whole (consolidate.h).
 //
 // Concept. One thing at a time, and who wants it waits. While memory is away, or the process is
-// paused, that is as long as everybody waits; else it ends: what was not begun in time is
-// withdrawn.
+// paused, a thread waits as long as all others do. Else the wait ends: a request that was not begun
+// in time is withdrawn.
 //
 //     none ──► asked ──► taken: work is being held ──► begun ──► answered ──► none
 //       ▲─────── late ─────┴─ late
@@ -27,7 +27,7 @@ inline constexpr std::uint64_t kLimitNs = 20'000'000'000;
 // calling thread's own. pre: outside of any WorkGuard, and nothing of ours is held.
 CUresult ask(Handle number, unsigned lane, std::uint64_t limit_ns = kLimitNs);
 
-enum Stage : std::uint32_t { kNone, kAsked, kTaken, kBegun, kAnswered };
+enum RequestStage : std::uint32_t { kNone, kAsked, kTaken, kBegun, kAnswered };
 extern std::atomic<std::uint32_t> g_stage;
 extern std::atomic<unsigned> g_lane;  // whose mover is asked
 inline bool is_asked(unsigned lane) {
@@ -38,7 +38,7 @@ inline bool is_asked(unsigned lane) {
 bool take(unsigned lane);
 bool is_taken();
 bool begin();
-// What is wanted. pre: it is not answered yet.
+// The memory that is wanted. pre: it is not answered yet.
 Handle number();
 // pre: begun.
 void answer(CUresult result);

@@ -4,13 +4,13 @@
 //
 //     w0 r^(n-1) + w1 r^(n-2) + ... + w(n-1)      mod p = 2^61 - 1
 //
-// Two different rows of n words have the same digest at less than n of the p points, as many as
-// their difference, a polynomial of a degree below n, has roots. At two points, drawn independently
-// of the words, both are the same with a chance below (n / p)^2: 2^-76 for 32 MiB. That the words
-// are smaller than p is why no two rows are the same polynomial.
+// Two different rows of n words have the same digest at less than n of the p points. Their
+// difference, a polynomial of a degree below n, has no more roots. At two points, drawn
+// independently of the words, both are the same with a chance below (n / p)^2: 2^-76 for 32 MiB.
+// That the words are smaller than p is why no two rows are the same polynomial.
 //
-// The digest of a row in two parts is that of the first, times r to the length of the second, plus
-// that of the second: so the GPU computes pieces, and they are joined here.
+// A row in two parts has the digest of the first, times r to the length of the second, plus that of
+// the second. So the GPU computes pieces, and they are joined here.
 //
 // The kernel (digest.cu), the simulated GPU and the library compute with what is here.
 //
@@ -37,7 +37,7 @@ struct Digest {
   bool operator==(const Digest&) const = default;
 };
 
-// What the kernel is given by value: where its pieces are.
+// The kernel's argument, given by value: where its pieces are.
 struct Batch {
   std::uint64_t address[kBatch];
 };

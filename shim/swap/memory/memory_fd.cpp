@@ -27,8 +27,8 @@ struct State {
   // Which are kept: a forked child finds no table in a state to be read.
   std::atomic<std::uint64_t> kept[kEnd / kBits] = {};
   OpenFile files[kEnd];  // what was kept there
-  // Two, in this order: the first is held around frames and the ranges' lock, and the second, of
-  // what is kept, inside that lock, by whoever frees.
+  // Two, in this order. `forking` is held around frames and the ranges' lock. `keeping` guards the
+  // kept descriptors, inside that lock, in a thread that frees.
   pthread_mutex_t forking = PTHREAD_MUTEX_INITIALIZER;
   pthread_mutex_t keeping = PTHREAD_MUTEX_INITIALIZER;
   pthread_once_t registered = PTHREAD_ONCE_INIT;

@@ -1,11 +1,11 @@
 // Descriptors of memory that another process made: by which it can be handed on.
 //
-// Concept. The driver exports no handle that it has imported. So who takes memory over
-// (handover.h) keeps the descriptor that it came by, as long as it has the memory: an open one
-// keeps the memory from being freed. What a process keeps on a GPU that its contexts leave
-// (parking.h) has one, too. They are many, and the numbers are the application's. So ours are in
-// the upper half of what it may open, or beyond that. The application may close them and open files
-// of its own there: those are neither used nor closed (own_fd.h).
+// Concept. The driver exports no handle that it has imported. So a process that takes memory over
+// (handover.h) keeps the descriptor that it came by, as long as it has the memory. An open
+// descriptor keeps the memory from being freed. Memory that a process keeps on a GPU that its
+// contexts leave (parking.h) has one, too. They are many, and the numbers are the application's. So
+// ours are in the upper half of what it may open, or beyond that. The application may close them
+// and open files of its own there: those are neither used nor closed (own_fd.h).
 //
 // A forked child has copies of all, which would keep its parent's memory: it closes them, even if
 // it never uses CUDA. So nobody forks while others are about, too, on their way to the monitor or

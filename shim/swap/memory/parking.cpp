@@ -15,7 +15,7 @@
 namespace switchyard::shim::swap::parking {
 namespace {
 
-// What of one GPU's memory is on another one.
+// One GPU's memory that is on another one.
 struct Counted {
   unsigned on = 0;
   std::uint64_t bytes = 0;
@@ -91,7 +91,7 @@ CUresult permit(const Slab& slab, CUdeviceptr begin, CUdeviceptr end) {
   return begin == end ? CUDA_SUCCESS : driver().cuMemSetAccess(begin, end - begin, &access, 1);
 }
 
-// All that is kept in it, one behind the other. What was handed over leaves a hole.
+// All that is kept in it, one behind the other. A piece that was handed over leaves a hole.
 CUresult map_kept(Slab& slab) {
   CUresult result = driver().cuMemAddressReserve(&slab.at, slab.bytes, 0, 0, 0);
   if (result != CUDA_SUCCESS) slab.at = 0;
@@ -111,7 +111,7 @@ CUresult map_kept(Slab& slab) {
   return result == CUDA_SUCCESS ? permit(slab, begin, at) : result;
 }
 
-// What is made of it so far is given back. The driver's first complaint.
+// Gives back the parts made so far. The driver's first complaint.
 CUresult undo(Slab& slab) {
   CUresult result = CUDA_SUCCESS;
   const auto note = [&](CUresult next) { result = result == CUDA_SUCCESS ? next : result; };
@@ -133,14 +133,14 @@ CUresult undo(Slab& slab) {
   return result;
 }
 
-Kept& kept_at(const Piece& piece) {
+Kept& kept_at(const ParkedPiece& piece) {
   Kept* kept = piece.slab->kept;
   for (std::uint64_t passed = 0; passed != piece.offset; ++kept) passed += kept->bytes;
   return *kept;
 }
 
 // The slab that has no piece any more, if this was the last.
-Slab* emptied(Piece& piece) {
+Slab* emptied(ParkedPiece& piece) {
   Slab* const slab = piece.slab;
   piece = {};
   return slab != nullptr && --slab->pieces == 0 ? slab : nullptr;
@@ -187,7 +187,7 @@ void uncount(unsigned lane, std::uint64_t bytes) {
   g_state.counted[lane].bytes -= bytes;
 }
 
-CUresult take(unsigned lane, Piece* pieces, unsigned count) {
+CUresult take(unsigned lane, ParkedPiece* pieces, unsigned count) {
   std::uint64_t bytes = 0;
   for (unsigned i = 0; i < count; ++i) bytes += pieces[i].bytes;
   auto* slab = static_cast<Slab*>(::calloc(1, sizeof(Slab)));
@@ -213,7 +213,7 @@ CUresult take(unsigned lane, Piece* pieces, unsigned count) {
   return CUDA_SUCCESS;
 }
 
-bool keep(unsigned lane, Slab*& slab, int descriptor, Piece& piece) {
+bool keep(unsigned lane, Slab*& slab, int descriptor, ParkedPiece& piece) {
   if (slab == nullptr || slab->count == kMostKept) {
     auto* const fresh = static_cast<Slab*>(::calloc(1, sizeof(Slab)));
     if (fresh == nullptr) return false;
@@ -230,7 +230,7 @@ bool keep(unsigned lane, Slab*& slab, int descriptor, Piece& piece) {
   return true;
 }
 
-CUresult reach(const Piece& piece, CUdeviceptr& at) {
+CUresult reach(const ParkedPiece& piece, CUdeviceptr& at) {
   Slab& slab = *piece.slab;
   const CUresult result = slab.at == 0 ? map_kept(slab) : CUDA_SUCCESS;
   if (result != CUDA_SUCCESS) undo(slab);
@@ -238,30 +238,30 @@ CUresult reach(const Piece& piece, CUdeviceptr& at) {
   return result;
 }
 
-bool is_at_home(const Piece& piece) {
+bool is_at_home(const ParkedPiece& piece) {
   return piece && piece.slab->count != 0 && counted(piece.slab->lane).on == piece.slab->lane;
 }
 
-CUresult import(const Piece& piece, CUmemGenericAllocationHandle& handle) {
+CUresult import(const ParkedPiece& piece, CUmemGenericAllocationHandle& handle) {
   return memory_fd::import_kept(kept_at(piece).descriptor, handle);
 }
 
-int hand_over(Piece& piece) {
+int hand_over(ParkedPiece& piece) {
   const int descriptor = std::exchange(kept_at(piece).descriptor, 0);
   give_back_later(piece);
   return descriptor;
 }
 
-void leave(const Piece& piece) {
+void leave(const ParkedPiece& piece) {
   if (piece && piece.slab->count != 0) undo(*piece.slab);
 }
 
-void give_back(Piece& piece) {
+void give_back(ParkedPiece& piece) {
   Slab* const slab = emptied(piece);
   if (slab != nullptr) end(slab);
 }
 
-void give_back_later(Piece& piece) {
+void give_back_later(ParkedPiece& piece) {
   Slab* const slab = emptied(piece);
   if (slab == nullptr) return;
   slab->next = g_state.empty[slab->lane];

@@ -33,7 +33,7 @@ void give(unsigned lane, CUdeviceptr address, std::uint64_t bytes) {
            static_cast<unsigned long long>(address), static_cast<int>(given));
 }
 
-// What of a range is mapped. What is away gets its access when it comes.
+// Gives access to all of a range that is mapped. Memory that is away gets its access when it comes.
 void give(unsigned lane, const Range& range) {
   CUdeviceptr at = range.address;
   for (unsigned i = 0; i < range.count; ++i) {

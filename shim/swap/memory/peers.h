@@ -1,10 +1,9 @@
 // Peers: which of the process's GPUs reach memory that stands in for cuMemAlloc.
 //
-// Concept. What cuMemAlloc makes can be copied to any GPU of the process, and is reached by their
-// kernels once peer access is enabled. Mapped memory is reached only by GPUs that were given
-// access. So each GPU on which the process has made a context is given access to all ranges,
-// wherever their memory is; except for what the application mapped itself, which has the access
-// that it gave.
+// Concept. Memory of cuMemAlloc can be copied to any GPU of the process, and their kernels reach it
+// once peer access is enabled. Mapped memory is reached only by GPUs that were given access. So
+// each GPU on which the process has made a context is given access to all ranges, wherever their
+// memory is. The application's own mappings have the access that the application gave.
 //
 // Threading: any thread.
 #pragma once

@@ -1,11 +1,11 @@
 // The cache of pooled memory (pooled.h): ranges that were freed, and which of them may be used
-// again; and what is known of the pools that they belong to.
+// again. It also keeps what is known of their pools.
 //
 // Concept. A cached range stands behind an event. It may be used again by what comes later in the
 // stream that it was freed in, or by anybody once the event has come. Only its whole is handed out:
 // its addresses and chunks stay as they are.
 //
-// What the sums are is read from the ranges, so it can't drift; only high marks are remembered.
+// The sums are read from the ranges, so they can't drift; only high marks are remembered.
 //
 // Threading: whoever calls any of it holds RangesLock (range_table.h), except any().
 #pragma once
@@ -33,7 +33,7 @@ void put(Range& range, const FreePoint& freed);
 // It isn't cached any more, and its event is gone.
 void take_out(Range& range, Use use);
 
-// What is cached of `pool` in that size, and may be used at `place` now; null: nothing.
+// A cached range of `pool` in that size that may be used at `place` now; null: none.
 Range* pick(std::uint64_t pool, std::uint64_t bytes, const FreePoint& place);
 
 // Success: nothing that was put before the free is to be waited for. pre: an Askable says yes.
@@ -46,7 +46,7 @@ std::uint64_t release(std::uint64_t pool, std::uint64_t wanted, std::uint64_t* p
 // Gives all of it back. pre: no work is left that could touch it.
 void drop_all(unsigned lane);
 
-// What of the cached memory of a GPU is on it.
+// The cached memory of a GPU that is on it.
 std::uint64_t resident_on(unsigned lane);
 
 // --- pools ---

@@ -21,7 +21,7 @@ namespace {
 struct State {
   FlatMap<Range> ranges;
   std::uint64_t taken_out = 0;
-  // Whoever waits for all of it comes before further movers.
+  // A thread that waits for all of it comes before further movers.
   pthread_rwlock_t lock = PTHREAD_RWLOCK_WRITER_NONRECURSIVE_INITIALIZER_NP;
   Later* later = nullptr;               // of the RangesLock that lives
   std::atomic<std::uint32_t> syncs{0};  // allocations whose SYNC_MEMOPS is on
@@ -234,9 +234,9 @@ CUresult export_chunk(const Chunk& chunk, int& fd) {
   const CUresult result = driver().cuMemExportToShareableHandle(
       &fd, chunk.handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
   if (result != CUDA_SUCCESS) return result;
-  // The driver has no flag for it. So a program that is started between the two calls by vfork,
-  // posix_spawn or a bare clone, for which no fork handler runs (memory_fd.h), inherits the
-  // descriptor. It keeps the memory from being freed until that program ends.
+  // The driver has no flag for it. So a program started between the two calls inherits the
+  // descriptor if vfork, posix_spawn or a bare clone starts it. No fork handler runs for these
+  // (memory_fd.h). It keeps the memory from being freed until that program ends.
   if (::fcntl(fd, F_SETFD, FD_CLOEXEC) == 0) return CUDA_SUCCESS;
   ::close(fd);
   return CUDA_ERROR_OPERATING_SYSTEM;
@@ -267,17 +267,17 @@ std::uint64_t kept_bytes(unsigned lane) {
   return bytes;
 }
 
-pinned_pool::Piece find_piece(unsigned lane, std::uint64_t bytes) {
+pinned_pool::HostPiece find_piece(unsigned lane, std::uint64_t bytes) {
   const auto give_up = [](Chunk& chunk) {
     pinned_pool::give_back(chunk.host);
     return true;
   };
-  pinned_pool::Piece piece = pinned_pool::take(lane, bytes);
+  pinned_pool::HostPiece piece = pinned_pool::take(lane, bytes);
   while (!piece && each_kept(lane, give_up)) piece = pinned_pool::take(lane, bytes);
   return piece;
 }
 
-// Another thread of the parent may have held the lock at the fork, with the table half changed:
+// Another thread of the parent may have held the lock at the fork, with the table half changed. So
 // both start anew, and the parent's table is left where it is.
 SWITCHYARD_RENEW(kState, g_state);
 

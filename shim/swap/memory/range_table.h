@@ -2,21 +2,21 @@
 //
 // Concept. A range is a piece of reserved addresses, backed by *chunks*: physical memory of its own
 // each, mapped at a fixed place. A chunk's memory can be taken away and brought back without the
-// application seeing another address. It is either an allocation (allocate.h, pooled.h), which has
-// its addresses for life, or the only mapping of an allocation that the application made itself
-// (vmm_allocation.h).
+// application seeing another address. It is one of two things. An allocation (allocate.h, pooled.h)
+// has its addresses for life. Else it is the only mapping of an allocation that the application
+// made itself (vmm_allocation.h).
 //
 //     range    address ├── chunk 0 (32 MiB) ──┼── chunk 1 (32 MiB) ──┼── chunk 2 (the rest) ──┤
 //     chunk    handle: on the device          handle 0: its copy is in `host` or `parked`, or it is
 //                                              all zero
 //
-// A chunk that has come back keeps its copy in the host, with the digest of what is in it: as long
+// A chunk that has come back keeps its copy in the host, with the digest of its contents. As long
 // as the device's memory has that digest, it need not be copied again. Kept copies are the pool's
 // reserve: who finds no room takes theirs.
 //
 // Threading: whoever reads or changes any of it holds `RangesLock`. A mover (mover.h) holds
-// `ChunksLock` instead while it moves, all the time: who frees or allocates waits until the move is
-// over, and the movers of other GPUs do not.
+// `ChunksLock` instead, for the whole of its move. Threads that free or allocate wait until the
+// move is over, and the movers of other GPUs do not.
 #pragma once
 
 #include <cstddef>
@@ -37,8 +37,8 @@ inline constexpr std::uint64_t kChunk = 32u << 20;
 struct Chunk {
   std::uint64_t bytes = 0;
   CUmemGenericAllocationHandle handle = 0;  // 0: not on the device
-  pinned_pool::Piece host = {};             // its copy; while it is on the device, a kept one
-  parking::Piece parked = {};               // its copy on another GPU, as long as it is away
+  pinned_pool::HostPiece host = {};         // its copy; while it is on the device, a kept one
+  parking::ParkedPiece parked = {};         // its copy on another GPU, as long as it is away
   digest::Digest digest = {};               // of the copy; zeros: not known, for these have no copy
   bool zero = false;                        // away, all zero and without a copy
   bool contents_pending = false;            // on the device, but its contents aren't yet
@@ -49,7 +49,7 @@ struct Chunk {
   CUmemGenericAllocationHandle preimported = 0;
 };
 
-// What a range is to the application.
+// A range as the application sees it.
 enum class Use : std::uint8_t {
   kLive,
   kDeferredFree,  // freed, but its memory may only be given back when nothing is captured
@@ -65,7 +65,7 @@ struct FreePoint {
   std::uint64_t stream = 0;     // its number
 };
 
-// What the application has set CU_POINTER_ATTRIBUTE_SYNC_MEMOPS to: the driver takes it of its own
+// The application's value of CU_POINTER_ATTRIBUTE_SYNC_MEMOPS: the driver takes it of its own
 // allocations alone.
 enum class SyncMemops : std::uint8_t { kUnset, kOff, kOn };
 void set_sync(SyncMemops& of, SyncMemops to);
@@ -189,8 +189,8 @@ CUmemAllocationProp plain_memory(int device);
 // Puts memory of the device behind a chunk, which nobody may touch before permit(). On failure
 // nothing is left behind, and the driver's result says why.
 CUresult bring(Chunk& chunk, CUdeviceptr address, const CUmemAllocationProp& properties);
-// Who reads and writes memory: the device that it is of and, with `peers`, the process's others
-// (peers.h).
+// The readers and writers of memory: the device that it is of and, with `peers`, the process's
+// others (peers.h).
 struct Access {
   CUmemLocation location = {};
   bool peers = false;
@@ -241,6 +241,6 @@ std::uint64_t kept_bytes(unsigned lane);
 // Whether the contents of any chunk of the GPU are not on it.
 bool anything_away(unsigned lane);
 // A piece of the host for a chunk that must be copied. Where the pool has none, they give way.
-pinned_pool::Piece find_piece(unsigned lane, std::uint64_t bytes);
+pinned_pool::HostPiece find_piece(unsigned lane, std::uint64_t bytes);
 
 }  // namespace switchyard::shim::swap

@@ -1,10 +1,11 @@
 // Room that others gave up, on its way: the account has it a little before the device.
 //
-// Concept. The driver clears what it was given back. What is offered to another job (handover.h)
-// and freed meanwhile is there until the offer has ended. And what was handed over in vain is held
-// until the end of that move. So where jobs take turns, who was granted room waits for it a little.
+// Concept. The driver clears what it was given back. Memory that is offered to another job
+// (handover.h) and freed meanwhile is there until the offer has ended. And what was handed over in
+// vain is held until the end of that move. So where jobs take turns, who was granted room waits for
+// it a little.
 //
-// Threading: any thread. Whoever needs what it holds waits, too.
+// Threading: any thread. Threads that need what the caller holds wait, too.
 #pragma once
 
 #include <cstdint>

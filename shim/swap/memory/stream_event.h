@@ -2,8 +2,8 @@
 //
 // Concept. A stream is known by its context and its number, which no other stream ever has; a
 // handle may be another's tomorrow. An event tells when it has got as far. Events end with their
-// context, unseen where that is a green one: so none is put any more once the process has made a
-// green context.
+// context, unseen where that is a green one. So no event is put any more once the process has made
+// a green context.
 //
 // Threading: any thread.
 #pragma once

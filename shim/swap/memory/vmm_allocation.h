@@ -1,7 +1,7 @@
 // Allocations: memory that the application makes itself, apart from addresses (cuMemCreate,
 // cuMemMap).
 //
-// Concept. In a swappable process the application gets a number of ours for it, and behind that
+// Concept. In a swappable process the application gets a number of ours for it. Behind that number
 // stands an *allocation*: chunks of physical memory that come and go. The driver maps a handle
 // whole or not at all, so an allocation is made of handles of kChunk at most. Only one that others
 // are really given becomes a single handle (consolidate.h). A *mapping* is an address that it is
@@ -10,17 +10,16 @@
 //     number ──► allocation ──► chunk 0 │ chunk 1 │ ...
 //     mapping: address, access ──► allocation
 //
-// An allocation can leave the device while it is mapped at one place, which its own device alone
-// reads and writes, and nobody else knows of it: then that place is a range (range_table.h), and
-// what moves ranges moves it. In every other state it is on the device. The change to and fro is
-// settle().
+// An allocation can leave the device while its one mapping is read and written by its own device
+// alone, and nothing else knows of it. Then that place is a range (range_table.h), and moves as
+// ranges do. In every other state it is on the device. The change to and fro is settle().
 //
 // Whether memory of a kind can be had the driver says at its making, so the first chunk is made as
 // it was asked for. The others, and all that come back, can at most be handed over (handover.h).
-// What moves is never made for RDMA: nvidia-peermem, GDRCopy and GPUDirect Storage register memory
-// without a CUDA call, so nothing would tell that it must stay. A registration that fails is better
-// than a card that writes into memory which has left. What is lent by address, as a dma-buf, stays
-// from then on, so it is made as it was asked for.
+// Memory that moves is never made for RDMA. nvidia-peermem, GDRCopy and GPUDirect Storage register
+// memory without a CUDA call, so nothing would tell that it must stay. A registration that fails is
+// better than a card that writes into memory which has left. Memory lent by address, as a dma-buf,
+// stays from then on, so it is made as it was asked for.
 //
 // It lives as long as the driver's own would: until the last of its references and places.
 //
@@ -84,7 +83,7 @@ CUresult fill(VmmAllocation& allocation);
 // Gives back what stands behind it, and the allocation. The driver's first complaint.
 CUresult destroy(VmmAllocation* allocation);
 bool is_there(const VmmAllocation& allocation);
-// What its chunks are made with when they come back.
+// The properties of its chunks when they come back.
 CUmemAllocationProp kind_of(const VmmAllocation& allocation);
 // The driver is asked what its memory has become.
 void learn_kind(VmmAllocation& allocation);

@@ -55,7 +55,7 @@ struct Movers {
 };
 constinit Movers g_movers;
 
-// What a move takes to the host: what is there but only cached is given back instead.
+// The bytes that a move takes to the host. Memory there that is only cached is given back instead.
 std::uint64_t wanted_now(unsigned lane) {
   const ChunksLock held;
   const std::uint64_t there = residency_page::resident(lane);
@@ -92,10 +92,10 @@ Moved sum(const Moved& first, Moved then) {
 Executor& executor(unsigned lane) { return g_movers.of[lane].executor; }
 
 std::uint64_t Executor::look() {
-  for (Input input{.event = Event::kLook, .seen = observe()};;) {
-    const Step step = decide(input);
+  for (Input input{.event = MoverEvent::kLook, .seen = observe()};;) {
+    const MoverStep step = decide(input);
     adopt(step);
-    // What came back from another GPU is worked on again by now.
+    // Work goes on by now on memory that came back from another GPU.
     if (parking::sweep(lane_)) residency_page::parked_left(lane_);
     switch (step.action) {
       case Action::kFindHostRoom:
@@ -136,30 +136,31 @@ void Executor::pause() {
   if (!checkpoint::away()) context_.leave();
 }
 
-Seen Executor::observe() {
+MoverView Executor::observe() {
   residency_page::heed(lane_);
   const residency_page::Told told = residency_page::told(lane_);
-  const State away = now_.state == State::kDetached ? State::kDetached : State::kSwappedOut;
-  Seen seen{.limited = told.limited,
-            .limit = told.limit,
-            .detaches = told.detaches,
-            .total = residency_page::total(lane_),
-            .resident = residency_page::resident(lane_),
-            .monitored = residency_page::monitored(),
-            .quiesced = admission::is_quiesced(lane_),
-            .answered = residency_page::has_said(lane_, phase_of(away)),
-            .asked = consolidation_request::is_asked(lane_) && !paused().paused,
-            .parked = parking::parked(lane_).bytes,
-            .park_limit = residency_page::park(lane_).bytes,
-            .kept = parking::parked(lane_).kept};
+  const MoverState away =
+      now_.state == MoverState::kDetached ? MoverState::kDetached : MoverState::kSwappedOut;
+  MoverView seen{.limited = told.limited,
+                 .limit = told.limit,
+                 .detaches = told.detaches,
+                 .total = residency_page::total(lane_),
+                 .resident = residency_page::resident(lane_),
+                 .monitored = residency_page::monitored(),
+                 .quiesced = admission::is_quiesced(lane_),
+                 .answered = residency_page::has_said(lane_, phase_of(away)),
+                 .asked = consolidation_request::is_asked(lane_) && !paused().paused,
+                 .parked = parking::parked(lane_).bytes,
+                 .park_limit = residency_page::park(lane_).bytes,
+                 .kept = parking::parked(lane_).kept};
   seen.handoff = follow(seen);
   seen.offers = !(admits(now_.state) && seen.asked) && may_offer(now_, seen) && prepare_to_leave();
   return seen;
 }
 
-Handoff Executor::follow(const Seen& seen) {
+Handoff Executor::follow(const MoverView& seen) {
   const std::uint64_t takes = residency_page::takes(lane_);
-  if ((takes == 0 && !following_) || now_.state == State::kDetached) return Handoff::kNone;
+  if ((takes == 0 && !following_) || now_.state == MoverState::kDetached) return Handoff::kNone;
   following_ = takes != 0;
   const bool wants = following_ && wants_handoff(now_, seen) && context_.enter(lane_);
   if (!handover::follow(lane_, takes, wants, has_room(now_, seen))) return Handoff::kNone;
@@ -167,26 +168,26 @@ Handoff Executor::follow(const Seen& seen) {
   return handover::is_taken(lane_) ? Handoff::kTaken : Handoff::kAwaited;
 }
 
-Step Executor::decide(Input& input) {
+MoverStep Executor::decide(Input& input) {
   const std::uint64_t now = monotonic_ns();
-  const Step step = next(now_, input, now);
+  const MoverStep step = next(now_, input, now);
   // A context is looked for only where one is needed: to enter it is not free.
   const bool needed =
-      input.event == Event::kLook && needs_context(step.action) && input.seen.total != 0;
+      input.event == MoverEvent::kLook && needs_context(step.action) && input.seen.total != 0;
   if (!needed || context_.enter(lane_)) return step;
   input.seen.context = false;
   result_ = CUDA_ERROR_INVALID_CONTEXT;
   return next(now_, input, now);
 }
 
-void Executor::adopt(const Step& step) {
+void Executor::adopt(const MoverStep& step) {
   assert(is_legal(now_.state, step.to.state));
-  const State state = step.to.state;
+  const MoverState state = step.to.state;
   if (step.failed) report_failure(step);
   now_ = step.to;
   if (admits(state) && !admission::is_open(lane_)) admission::open(lane_);
-  if (state == State::kSwappingIn) admission::shut(lane_);  // it is, but for a second attempt
-  if (offering_ && state != State::kQuiescing && state != State::kSwappingOut) {
+  if (state == MoverState::kSwappingIn) admission::shut(lane_);  // it is, but for a second attempt
+  if (offering_ && state != MoverState::kQuiescing && state != MoverState::kSwappingOut) {
     handover::end_offer(lane_);
     offering_ = offered_ = false;
   }
@@ -194,7 +195,7 @@ void Executor::adopt(const Step& step) {
     residency_page::say(lane_, phase_of(state), static_cast<std::uint32_t>(step.error));
 }
 
-void Executor::report_failure(const Step& step) {
+void Executor::report_failure(const MoverStep& step) {
   residency_page::failed_with(lane_, result_);
   if (now_.backoff_ns != 0) return;
   // Without a context, as in a process that ends, no memory is left to move.
@@ -203,7 +204,7 @@ void Executor::report_failure(const Step& step) {
            static_cast<unsigned>(step.error), static_cast<int>(result_));
 }
 
-std::uint64_t Executor::finish(const Step& step) {
+std::uint64_t Executor::finish(const MoverStep& step) {
   switch (step.action) {
     case Action::kMakeWay:
       make_way();
@@ -240,7 +241,7 @@ bool Executor::find_room(std::uint64_t bytes, std::uint64_t kept) const {
 }
 
 // Room for what leaves, but for what can be parked.
-Event Executor::find_room_away(const Seen& seen) {
+MoverEvent Executor::find_room_away(const MoverView& seen) {
   const residency_page::Park park = residency_page::park(lane_);
   const std::uint64_t parked = parking::parked(lane_).bytes;
   const bool parks = monotonic_ns() >= park_ns_ && parked <= park.bytes;
@@ -248,16 +249,16 @@ Event Executor::find_room_away(const Seen& seen) {
   const std::uint64_t there = wanted_now(lane_);
   const std::uint64_t leaves = there - std::min(there, seen.limit);
   const std::uint64_t excess = leaves - std::min(leaves, can_park);
-  if (park.only && excess != 0) return Event::kNoPeerRoom;
+  if (park.only && excess != 0) return MoverEvent::kNoPeerRoom;
   const bool found = excess == 0 || find_room(excess, kept_now()) || has_host_room(excess);
   result_ = CUDA_SUCCESS;
-  return found ? Event::kHostRoom : Event::kNoHostRoom;
+  return found ? MoverEvent::kHostRoom : MoverEvent::kNoHostRoom;
 }
 
-Event Executor::quiesce(Seen& seen) {
+MoverEvent Executor::quiesce(MoverView& seen) {
   const bool quiesced = admission::is_quiesced(lane_);  // it is away in part already
   result_ = CUDA_SUCCESS;
-  if (!quiesced && !block_new_work(lane_)) return Event::kLate;
+  if (!quiesced && !block_new_work(lane_)) return MoverEvent::kLate;
   // Exported while the accepted work ends.
   const std::uint64_t there = residency_page::resident(lane_);
   const std::uint64_t gives = residency_page::gives(lane_);
@@ -265,9 +266,9 @@ Event Executor::quiesce(Seen& seen) {
   if (offering_) handover::offer(lane_, there - std::min(there, seen.limit), gives);
   if (!quiesced) {
     const CUresult held = drain(lane_);
-    if (held == kLate) return Event::kLate;
+    if (held == kLate) return MoverEvent::kLate;
     result_ = held;
-    if (held != CUDA_SUCCESS) return Event::kFailed;
+    if (held != CUDA_SUCCESS) return MoverEvent::kFailed;
   }
   if (offering_) handover::begin_offer(lane_);
   // Draining may have taken long.
@@ -276,11 +277,11 @@ Event Executor::quiesce(Seen& seen) {
   seen.limited = told.limited;
   seen.limit = told.limit;
   seen.detaches = told.detaches;
-  return Event::kQuiesced;
+  return MoverEvent::kQuiesced;
 }
 
-// What the contexts leave behind on the GPU. What another job is offered goes there.
-Moved Executor::keep_away(const Seen& seen) const {
+// What the contexts leave behind on the GPU. Memory that is offered to another job goes there.
+Moved Executor::keep_away(const MoverView& seen) const {
   if (offering_) return {.unparked = CUDA_ERROR_NOT_PERMITTED};
   const memory_fd::NoFork no_child;
   const ChunksLock held;
@@ -290,7 +291,7 @@ Moved Executor::keep_away(const Seen& seen) const {
               residency_page::may_keep);
 }
 
-Moved Executor::move_away(const Seen& seen) {
+Moved Executor::move_away(const MoverView& seen) {
   const std::uint64_t begun = monotonic_ns();
   const bool parks = begun >= park_ns_;
   const Moved kept = parks && residency_page::park(lane_).keeps ? keep_away(seen) : Moved{};
@@ -314,16 +315,16 @@ Moved Executor::move_away(const Seen& seen) {
   return out;
 }
 
-Input Executor::swap_out(const Seen& seen) {
+Input Executor::swap_out(const MoverView& seen) {
   if (cache::any()) {
     const RangesLock held;
     cache::drop_all(lane_);
   }
   Moved out = move_away(seen);
-  // Room in the host was found for what cannot be parked. What the driver did not park needs it,
-  // too.
+  // Room in the host was found for what cannot be parked. Memory that the driver did not park needs
+  // it, too.
   if (out.stop == Stop::kNoHostRoom && out.unparked != CUDA_SUCCESS &&
-      find_room_away(seen) == Event::kHostRoom) {
+      find_room_away(seen) == MoverEvent::kHostRoom) {
     out = move_away(seen);
   }
   if (out.stop == Stop::kNothing) {
@@ -337,9 +338,9 @@ Input Executor::swap_out(const Seen& seen) {
   return moved(seen, out);
 }
 
-Input Executor::moved(const Seen& seen, const Moved& moved) {
+Input Executor::moved(const MoverView& seen, const Moved& moved) {
   result_ = moved.result;
-  return {.event = moved.stop == Stop::kNothing ? Event::kDone : Event::kStopped,
+  return {.event = moved.stop == Stop::kNothing ? MoverEvent::kDone : MoverEvent::kStopped,
           .seen = seen,
           .error = error_of(moved.stop)};
 }
@@ -392,7 +393,7 @@ void tell_of_context(residency::Mover& mover) {
 
 void* run(void* of) {
   auto& mover = *static_cast<residency::Mover*>(of);
-  // What another thread captures must not notice us.
+  // Captures of other threads must not notice us.
   const memory::Relaxed relaxed(memory::Relaxed::kAlways);
   const auto lane = static_cast<unsigned>(&mover - residency::g_movers.of);
   for (;;) {
@@ -400,7 +401,7 @@ void* run(void* of) {
     std::uint64_t wait_ns = kAsideNs;
     {
       const Locked at_work(mover.at_work);
-      const inside::Look look(lane);
+      const inside::MoverLook look(lane);
       if (look.admitted()) {
         wait_ns = mover.executor.look();
         mover.executor.pause();
@@ -460,7 +461,7 @@ void Standstill::unlock_all() const {
 }
 
 // Before a mover is done it tells this, too. It may wait for the GPU, whose work may wait for the
-// calling thread: memory is not away for the lack of a context then, and nobody is admitted.
+// calling thread. Memory is not away for the lack of a context then, and no thread is admitted.
 void context_made(unsigned lane) {
   if (lane >= lanes()) return;
   peers::context_made(lane);

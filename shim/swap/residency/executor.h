@@ -50,53 +50,53 @@ class Executor {
   // mover's lock. Whether something is to be done about it.
   bool context_made();
 
-  State state() const { return now_.state; }
+  MoverState state() const { return now_.state; }
 
  private:
-  Seen observe();
-  Step decide(Input& input);
+  MoverView observe();
+  MoverStep decide(Input& input);
   // The step's state is taken on: by the guard, by what is offered, and in the page.
-  void adopt(const Step& step);
-  void report_failure(const Step& step);
-  // What is done at the end of a step, and when to look again.
-  std::uint64_t finish(const Step& step);
+  void adopt(const MoverStep& step);
+  void report_failure(const MoverStep& step);
+  // Ends a step, and answers when to look again.
+  std::uint64_t finish(const MoverStep& step);
 
   // Without trying: so far as is known.
   bool has_host_room(std::uint64_t bytes) const;
   // With as much as is wasted between pieces. `kept`: what the pipeline gives up for it.
   bool find_room(std::uint64_t bytes, std::uint64_t kept) const;
   std::uint64_t kept_now() const;
-  Event find_room_away(const Seen& seen);
-  Event quiesce(Seen& seen);
-  Input swap_out(const Seen& seen);
-  Moved move_away(const Seen& seen);
-  Moved keep_away(const Seen& seen) const;
-  Input swap_in(const Seen& seen);
-  Input swap_in_part(const Seen& seen);
-  Input move_on(const Seen& seen);
-  Input take_contexts(const Seen& seen);
-  Input bring_contexts(const Seen& seen);
-  Input consolidate(const Seen& seen);
+  MoverEvent find_room_away(const MoverView& seen);
+  MoverEvent quiesce(MoverView& seen);
+  Input swap_out(const MoverView& seen);
+  Moved move_away(const MoverView& seen);
+  Moved keep_away(const MoverView& seen) const;
+  Input swap_in(const MoverView& seen);
+  Input swap_in_part(const MoverView& seen);
+  Input move_on(const MoverView& seen);
+  Input take_contexts(const MoverView& seen);
+  Input bring_contexts(const MoverView& seen);
+  Input consolidate(const MoverView& seen);
   void answer();
   void make_way();
   bool stands_ready() const;
   bool prepare_to_leave();
   // Without a hand-over none of this is asked.
-  Handoff follow(const Seen& seen);
+  Handoff follow(const MoverView& seen);
 
   // Work is held and done. kLate: not in time.
   CUresult hold();
   // Before anything is wanted of work that goes on.
   CUresult ready_for_whole(std::uint64_t bytes);
-  Input moved(const Seen& seen, const Moved& moved);
+  Input moved(const MoverView& seen, const Moved& moved);
   void count_in(const Moved& moved, std::uint64_t begun) const;
   void note(const char* way, const Moved& moved, std::uint64_t begun) const;
 
   // The host pool between moves (executor_pool.cpp). When to look again.
-  std::uint64_t tend_pool(const Step& step);
+  std::uint64_t tend_pool(const MoverStep& step);
   // The next move shall find its room.
   bool grow_pool();
-  // Before the contexts leave. What of it no copy needs on the way back is pinned between moves.
+  // Before the contexts leave. Slabs that swap-in does not need are pinned later, between moves.
   void unpin_pool();
   bool pin_pool();
   // The same beside work, before it is held for the move. In how many nanoseconds it goes on.

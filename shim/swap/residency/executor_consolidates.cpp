@@ -19,8 +19,8 @@ std::uint64_t bytes_of(Handle number) {
 
 }  // namespace
 
-Input Executor::consolidate(const Seen& seen) {
-  Input input{.event = Event::kConsolidated, .seen = seen};
+Input Executor::consolidate(const MoverView& seen) {
+  Input input{.event = MoverEvent::kConsolidated, .seen = seen};
   asked_ = false;
   if (!consolidation_request::take(lane_)) return input;
   offered_ = offered_ && handover::prepare(lane_, 0, 0);  // it isn't free when it has left

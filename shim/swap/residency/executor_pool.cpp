@@ -46,7 +46,7 @@ bool Executor::grow_pool() {
   return true;
 }
 
-std::uint64_t Executor::tend_pool(const Step& step) {
+std::uint64_t Executor::tend_pool(const MoverStep& step) {
   if (shrink_pool()) return 0;
   const std::uint32_t request = residency_page::unpin_asked(lane_);
   // The next monitor begins with the same number.
@@ -92,7 +92,8 @@ void Executor::precopy_until(std::uint64_t end_ns) {
   unpinning_.copied += done.copied;
 }
 
-// What has changed since it was copied will be copied in the move, to memory that is pinned.
+// Chunks that have changed since they were copied will be copied in the move, to memory that is
+// pinned.
 Unpinned Executor::prepare_part(std::uint64_t end_ns) {
   if (unpinning_.below != 0) {
     precopy_until(end_ns);

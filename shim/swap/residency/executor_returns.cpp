@@ -36,7 +36,7 @@ bool may_come(unsigned lane, std::uint64_t bytes, bool waits) {
 
 }  // namespace
 
-Input Executor::swap_in(const Seen& seen) {
+Input Executor::swap_in(const MoverView& seen) {
   const std::uint64_t begun = monotonic_ns();
   Moved in;
   {
@@ -47,14 +47,14 @@ Input Executor::swap_in(const Seen& seen) {
   }
   count_in(in, begun);
   Input input = moved(seen, in);
-  if (input.event == Event::kDone) residency_page::count_end(lane_);
-  // What ends the context ends its memory: its work shall have its own error.
+  if (input.event == MoverEvent::kDone) residency_page::count_end(lane_);
+  // An error that ends the context ends its memory: its work shall have its own error.
   const bool lost = ends_context(in.result) || no_context(in.result);
-  if (input.event == Event::kStopped && lost) input.event = Event::kContextLost;
+  if (input.event == MoverEvent::kStopped && lost) input.event = MoverEvent::kContextLost;
   return input;
 }
 
-Input Executor::swap_in_part(const Seen& seen) {
+Input Executor::swap_in_part(const MoverView& seen) {
   const std::uint64_t begun = monotonic_ns();
   Moved in;
   {
@@ -75,14 +75,14 @@ bool Executor::stands_ready() const {
   return !handover::put_in_place(lane_);
 }
 
-Input Executor::move_on(const Seen& seen) {
+Input Executor::move_on(const MoverView& seen) {
   const std::uint64_t begun = monotonic_ns();
   const std::uint64_t limit = seen.detaches && !seen.kept ? 0 : seen.park_limit;
   const std::uint64_t excess = seen.parked - std::min(seen.parked, limit);
   const std::uint64_t kept = kept_now();
   const std::uint64_t room = pinned_pool::free_bytes(lane_) + kept;
   const std::uint64_t part = moves_on_at_once(excess, room, pinned_pool::kSlab);
-  // What finds no room stays parked.
+  // Chunks that find no room stay parked.
   find_room(part, kept);
   Moved on;
   {
@@ -91,23 +91,23 @@ Input Executor::move_on(const Seen& seen) {
   }
   note("on to the host", on, begun);
   Input input = moved(seen, on);
-  if (input.event == Event::kDone) input.event = Event::kMovedOn;
+  if (input.event == MoverEvent::kDone) input.event = MoverEvent::kMovedOn;
   return input;
 }
 
-Input Executor::take_contexts(const Seen& seen) {
+Input Executor::take_contexts(const MoverView& seen) {
   if (context_.enter(lane_)) unpin_pool();
   context_.leave();
   result_ = checkpoint::take(lane_);
-  return {.event = checkpoint::away() ? Event::kContextsTaken : Event::kContextsStay,
+  return {.event = checkpoint::away() ? MoverEvent::kContextsTaken : MoverEvent::kContextsStay,
           .seen = seen,
           .error = result_ == kLate ? Error::kBusy : Error::kContextsStay};
 }
 
-Input Executor::bring_contexts(const Seen& seen) {
+Input Executor::bring_contexts(const MoverView& seen) {
   CUresult refused = CUDA_SUCCESS;
   result_ = checkpoint::bring(lane_, refused);
-  Input input{.event = Event::kContextsBack, .seen = seen};
+  Input input{.event = MoverEvent::kContextsBack, .seen = seen};
   if (result_ == CUDA_SUCCESS) {
     residency_page::follow_kept(lane_);
     if (refused == CUDA_SUCCESS) return input;
@@ -118,14 +118,14 @@ Input Executor::bring_contexts(const Seen& seen) {
     return input;
   }
   const bool no_room = result_ == CUDA_ERROR_OUT_OF_MEMORY;
-  input.event = checkpoint::lost() ? Event::kContextLost : Event::kContextsAway;
+  input.event = checkpoint::lost() ? MoverEvent::kContextLost : MoverEvent::kContextsAway;
   input.error = no_room ? Error::kNoDeviceRoom : Error::kFailed;
   return input;
 }
 
 bool Executor::context_made() {
-  if (now_.state != State::kNoContext) return false;
-  Input input{.event = Event::kContextMade, .seen = {}};
+  if (now_.state != MoverState::kNoContext) return false;
+  Input input{.event = MoverEvent::kContextMade, .seen = {}};
   {
     const ChunksLock held;
     input.away = anything_away(lane_);

@@ -1,8 +1,8 @@
 // Giving pinned memory of the host back, for others to pin, or unpinning it before a move.
 //
 // Concept. Only whole slabs can be given back (pinned_pool.h). Next is the one that costs least: of
-// those in which nothing is but kept copies (range_table.h), the one with the fewest of them. What
-// is away stays where it is.
+// those in which nothing is but kept copies (range_table.h), the one with the fewest of them.
+// Memory that is away stays where it is.
 //
 // Threading: the mover's thread, between moves.
 #pragma once

@@ -48,7 +48,7 @@ void forget_orders() {
   for (Said& said : g_state.said) said.answered = said.heeded = abi::kAnswersNone;
 }
 
-// What of the GPU's memory is on another one.
+// The GPU's memory that is on another one.
 void write_parked(unsigned lane, abi::Lane& to) {
   const parking::Parked parked = parking::parked(lane);
   to.parked_lane.store(parked.bytes != 0 ? parked.on + 1 : 0, std::memory_order_relaxed);
@@ -84,8 +84,8 @@ bool another_made_way(unsigned lane) {
   return false;
 }
 
-// A call that the library does not know could use memory that is away: it fails then, or changes
-// what another job has there by now.
+// A call that the library does not know could use memory that is away. It then fails, or changes
+// another job's memory that is there by now.
 bool calls_may_pass_unseen() {
   const int version = driver_version();
   if (version <= kKnownVersion || newer_driver_allowed()) return false;
@@ -301,8 +301,8 @@ void carry_over(unsigned lane, abi::Page& fresh) {
   copy_word(fresh.memories[lane].spared_bytes, memory.spared_bytes);
   copy_word(fresh.memories[lane].times_out, memory.times_out);
   copy_word(fresh.memories[lane].contexts, memory.contexts);
-  // Until the new monitor has made up its mind, what a person released stays away. What else was
-  // limited may have come back by itself meanwhile.
+  // Until the new monitor has made up its mind, what a person released stays away. Other limits may
+  // have been lifted by themselves meanwhile.
   if (paused().paused) {
     copy_word(to.limit_bytes, from.limit_bytes);
     copy_word(to.limited, from.limited);

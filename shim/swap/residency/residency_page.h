@@ -5,8 +5,8 @@
 // monitor follows another, and what was said in between must reach the fresh one. Only the mover
 // says phases and errors, each with the order that they answer.
 //
-// Threading: any thread; each word is an atomic, and the sums are published under a lock of their
-// own, so that two at once don't leave the older figures.
+// Threading: any thread. Each word is an atomic. The sums are published under a lock of their own,
+// so that two writers at once don't leave the older figures.
 #pragma once
 
 #include <cstdint>
@@ -16,8 +16,8 @@
 
 namespace switchyard::shim::swap::residency_page {
 
-// Whether this process's memory may be moved is decided once, before it allocates any: not where
-// GPUs that it sees cannot reach each other's, of which there are `gpus`. pre: joined.
+// Decides once, before the process allocates any memory, whether that may be moved. It may not
+// where the process's GPUs cannot reach each other; it sees `gpus` of them. pre: joined.
 void choose_swappable(unsigned gpus);
 
 // Swappable memory of a GPU, wherever it is, and what of it is on the device.
@@ -74,7 +74,7 @@ bool may_park(unsigned lane, std::uint64_t bytes);
 bool may_keep(unsigned lane, std::uint64_t bytes);
 // The contexts have come on a GPU: what is kept may be on another lane's from now on.
 void follow_kept(unsigned lane);
-// What was parked has left: the monitor hears of each chunk, for somebody waits.
+// Parked memory has left: the monitor hears of each chunk, because another job waits.
 void parked_left(unsigned lane);
 
 // Takes note of the monitor's order: what is said from now on answers this one. Call it before
@@ -87,14 +87,14 @@ bool has_said(unsigned lane, std::uint32_t phase);
 // The driver's result that belongs to the error that is said next.
 void failed_with(unsigned lane, CUresult result);
 
-// What was moved (abi.h: Memory), by direction; a move that came to its end; work was held, and
+// Adds up the moves (abi.h: Memory), by direction; a move that came to its end; work was held, and
 // what had to leave has left.
 void count_out(unsigned lane, const Moved& moved);
 void count_in(unsigned lane, const Moved& moved);
 void count_end(unsigned lane);
 void count_time_out(unsigned lane);
 
-// What the fresh page of another monitor has to say of it, before anybody sees it.
+// Writes its state into the fresh page of another monitor, before that is shown.
 void carry_over(abi::Page& fresh);
 // Once the fresh page is in its place: what was said meanwhile went into the old one.
 void moved_to_fresh_page();

@@ -48,8 +48,8 @@
 // ever. In SwappedOut what is there follows the limit, in both directions. A process whose work is
 // held quiesces at once, unless a context has just been made over memory that is away. After a
 // failure the same state is tried again, later and later. Contexts leave also where no memory is to
-// be moved, and never before what is parked: the driver would take that as well. What is kept on
-// the GPU stays. While they are away the driver may be asked for nothing but to bring them.
+// be moved, and never before what is parked: the driver would take that as well. Kept memory stays
+// on the GPU. While they are away the driver may be asked for nothing but to bring them.
 //
 // Threading: pure functions.
 #pragma once
@@ -60,7 +60,7 @@
 
 namespace switchyard::shim::swap::residency {
 
-enum class State : std::uint8_t {
+enum class MoverState : std::uint8_t {
   kResident,
   kQuiescing,
   kSwappingOut,
@@ -91,8 +91,8 @@ enum class Handoff : std::uint8_t {
   kBegun,    // and leaves there
 };
 
-// What is seen before an action is chosen.
-struct Seen {
+// The observations before an action is chosen.
+struct MoverView {
   bool limited = false;  // work is to be held, and so much may be there meanwhile
   std::uint64_t limit = UINT64_MAX;
   bool detaches = false;  // limited, and the contexts are to leave as well
@@ -110,7 +110,7 @@ struct Seen {
   Handoff handoff = Handoff::kNone;
 };
 
-enum class Event : std::uint8_t {
+enum class MoverEvent : std::uint8_t {
   kLook,           // nothing is under way
   kHostRoom,       // FindHostRoom: it is there
   kNoHostRoom,     // it is not
@@ -131,8 +131,8 @@ enum class Event : std::uint8_t {
 };
 
 struct Input {
-  Event event = Event::kLook;
-  Seen seen;
+  MoverEvent event = MoverEvent::kLook;
+  MoverView seen;
   Error error = Error::kFine;  // of kStopped, kContextLost, kContextsBack
   bool away = false;           // of kConsolidated, kContextMade
 };
@@ -155,17 +155,17 @@ enum class Action : std::uint8_t {
   kTendPool,     // the same, or let it grow for the next move
 };
 
-// What is remembered between two inputs.
+// The memory between two inputs.
 struct Residency {
-  State state = State::kResident;
-  State before = State::kResident;  // of Quiescing and SwappingOut: where it came from
-  Error kept = Error::kFine;        // of SwappingIn: why memory had to come back
-  bool context_made = false;        // of NoContext: since it was lost
-  std::uint64_t backoff_ns = 0;     // of the last failure
+  MoverState state = MoverState::kResident;
+  MoverState before = MoverState::kResident;  // of Quiescing and SwappingOut: where it came from
+  Error kept = Error::kFine;                  // of SwappingIn: why memory had to come back
+  bool context_made = false;                  // of NoContext: since it was lost
+  std::uint64_t backoff_ns = 0;               // of the last failure
   std::uint64_t not_before_ns = 0;
 };
 
-struct Step {
+struct MoverStep {
   Residency to;
   Action action = Action::kNothing;
   bool says = false;    // the page is told the state, with `error`
@@ -184,7 +184,7 @@ inline constexpr std::uint64_t kLastBackoffNs = 2'000'000'000;
 inline constexpr std::uint64_t kLeastPart = 32u << 20;
 
 // pre: the event is one that can come in this state: of the last action, or kLook or kContextMade.
-Step next(const Residency& from, const Input& input, std::uint64_t now_ns);
+MoverStep next(const Residency& from, const Input& input, std::uint64_t now_ns);
 
 // How much of `excess` moves on to the host at a time, where that has pinned memory for `room`.
 // Somebody waits: what finds room moves at once, and the rest by `slab`, as memory is pinned. To
@@ -196,20 +196,20 @@ constexpr std::uint64_t moves_on_at_once(std::uint64_t excess, std::uint64_t roo
 }
 
 // Whether work is admitted.
-constexpr bool admits(State state) {
-  return state == State::kResident || state == State::kNoContext;
+constexpr bool admits(MoverState state) {
+  return state == MoverState::kResident || state == MoverState::kNoContext;
 }
 // Whether one may follow the other.
-bool is_legal(State from, State to);
-// What it is in the page (abi.h: Residency::phase).
-std::uint32_t phase_of(State state);
+bool is_legal(MoverState from, MoverState to);
+// The state's value in the page (abi.h: Residency::phase).
+std::uint32_t phase_of(MoverState state);
 // Whether the action needs a context to copy by.
 bool needs_context(Action action);
 // Whether memory that another job hands over can be used,
-bool wants_handoff(const Residency& now, const Seen& seen);
+bool wants_handoff(const Residency& now, const MoverView& seen);
 // and whether there is room for it already.
-bool has_room(const Residency& now, const Seen& seen);
+bool has_room(const Residency& now, const MoverView& seen);
 // Whether what leaves soon may be offered already.
-bool may_offer(const Residency& now, const Seen& seen);
+bool may_offer(const Residency& now, const MoverView& seen);
 
 }  // namespace switchyard::shim::swap::residency

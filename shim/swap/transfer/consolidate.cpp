@@ -78,7 +78,7 @@ CUresult make_empty(VmmAllocation& allocation) {
     release_all(allocation);
     aside.exchange(allocation);
     allocation.rdma = Rdma::kCleared;
-    // What it lacks it gets when it is mapped.
+    // Chunks that it lacks are made before it is mapped.
     if (vmm_allocations::fill(allocation) == CUDA_SUCCESS) map_everywhere(allocation);
   }
   aside.end();
@@ -108,14 +108,15 @@ CUresult remake(VmmAllocation& allocation, CUdeviceptr address) {
 // An allocation that can leave.
 CUresult make_full(VmmAllocation& allocation, Resident resident) {
   const CUdeviceptr address = allocation.range;
-  // While it is remade nobody counts it as swappable. Whoever wanted it whole has the true reason.
+  // While it is remade nobody counts it as swappable. The thread that wanted it whole has the true
+  // reason.
   allocation.stays = Stays::kIpcExported;
   vmm_allocations::settle(allocation);
   const CUresult result = remake(allocation, address);
   if (result == CUDA_SUCCESS) return result;
   allocation.stays = Stays::kLeaves;
   vmm_allocations::settle(allocation);
-  // What doesn't come now the mover tries again, as after any move.
+  // The mover tries again to bring chunks that don't come now, as after any move.
   const auto always = [](unsigned, std::uint64_t, bool) { return true; };
   if (!vmm_allocations::is_there(allocation)) move_in(allocation.lane, always, resident);
   return result;
@@ -170,7 +171,7 @@ class StandIn : NoCopy {
       body_.sum = sum_ + address_;
     }
     if (mapped_ && !vmm_allocations::is_there(body_)) {
-      // What is away comes back here alone, so it is kept for good.
+      // Memory that is away comes back here alone, so it is kept for good.
       log_line(Level::kError, "memory that could not be made one piece stays mapped at %llx",
                static_cast<unsigned long long>(address_));
       return;

@@ -79,7 +79,7 @@ bool Digests::open(std::uint64_t bytes) {
          driver().cuStreamCreate(&stream_, CU_STREAM_NON_BLOCKING) == CUDA_SUCCESS;
 }
 
-// What no kernel has written must not look like a digest, least of all like that of zeros.
+// Bytes that no kernel has written must not look like a digest, least of all like that of zeros.
 bool Digests::map_results(std::uint64_t bytes) {
   return results_.open(bytes / digest::kPieceBytes * sizeof(Digest), 0xFF);
 }

@@ -6,10 +6,10 @@
 //       -e 's/^\.target .*/.target sm_70/' shim/swap/transfer/digest.ptx
 //   ptxas -arch=sm_90 -o /dev/null shim/swap/transfer/digest.ptx
 //
-// The second line lets drivers of CUDA 12.0 and GPUs from Volta on take it, and the third says
+// The second line lets drivers of CUDA 12.0 and GPUs from Volta on take it. The third line says
 // whether they can: nothing here needs more. The build needs no nvcc: it takes the text.
 //
-// What isn't unrolled saves time: the driver compiles it in the first move of a process.
+// Loops that stay rolled save time: the driver compiles this in the first move of a process.
 #include "shim/swap/memory/digest_math.h"
 
 namespace digest = switchyard::shim::swap::digest;

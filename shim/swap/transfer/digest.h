@@ -9,7 +9,7 @@
 // The arithmetic, and how sure an answer is, stands in digest_math.h. The points are drawn once per
 // process and GPU and told nobody.
 //
-// Nothing is left uncopied before that GPU has been seen to compute right in this process: the
+// Nothing is left uncopied before that GPU has been seen to compute right in this process. The
 // first piece that is copied is computed here, too.
 //
 // An answer may be "not known", from which a move learns nothing and copies: so no failure here is

@@ -1,15 +1,15 @@
 // Handing memory over: what leaves this process is given to the one that comes, as it is.
 //
-// Concept. switchyard/handover.h says what both sides do, and why. The *offer* is the donor's: it
-// exports what is about to leave, while it still works or its accepted work ends, so that the other
-// can import that in time. What was *taken* is the recipient's: it stays apart until the donor has
-// begun; then the pipeline maps it where equal chunks are away, and fills each as soon as it has
-// left the donor.
+// Concept. switchyard/handover.h says what both sides do, and why. The donor makes the *offer*. It
+// exports the memory that is about to leave while its work still runs, so that the other can import
+// that in time. The recipient has *taken* memory, which stays apart until the donor has begun. Then
+// the pipeline maps it where equal chunks are away, and fills each as soon as it has left the
+// donor.
 //
-// All of it is a short cut: whatever fails, and whatever isn't equal, is given back to the driver
-// and made anew, as if there were no hand-over.
+// All of it is a short cut. Memory that fails or isn't equal is given back to the driver and made
+// anew, as if there were no hand-over.
 //
-// Threading: the mover's thread of `lane`. What is mapped can be freed by others: it belongs to the
+// Threading: the mover's thread of `lane`. Mapped memory can be freed by others: it belongs to the
 // ranges.
 #pragma once
 
@@ -32,7 +32,7 @@ bool prepare(unsigned lane, std::uint64_t bytes, std::uint64_t number);
 void offer(unsigned lane, std::uint64_t bytes, std::uint64_t number);
 // The accepted work is done.
 void begin_offer(unsigned lane);
-// What has not left by now stays. Before anything is made anew: what is offered isn't free.
+// Memory that has not left by now stays. Before anything is made anew: what is offered isn't free.
 void end_offer(unsigned lane);
 
 // Whether one stands.
@@ -42,13 +42,13 @@ void has_left(unsigned lane, CUdeviceptr address, CUmemGenericAllocationHandle h
 
 // --- the recipient ---
 
-// Whether there is an offer to wait for. Looks after `number`, which the monitor told last: takes
-// what is offered in it as soon as that can be had, at once if it is `due`, and drops it once it
-// can't be used any more. pre: no ChunksLock lives; if this process's memory isn't `away`, it wants
-// none.
+// Whether there is an offer to wait for. Looks after `number`, the one that the monitor told last.
+// Takes the memory that is offered in it as soon as possible, at once if it is `due`. Drops it once
+// it can't be used any more. pre: no ChunksLock lives; if this process's memory isn't `away`, it
+// wants none.
 bool follow(unsigned lane, std::uint64_t number, bool away, bool due = false);
-// Whether something was taken. What comes meanwhile waits for that: made anew, it would be there
-// twice.
+// Whether something was taken. Memory that comes meanwhile waits for that: made anew, it would be
+// there twice.
 bool is_taken(unsigned lane);
 // Whether the donor's memory leaves now.
 bool begun(unsigned lane);
@@ -56,9 +56,9 @@ bool begun(unsigned lane);
 // Whether the donor gives no more than what is free now.
 bool ended(unsigned lane);
 
-// Puts some of what was taken in its place: mapped where equal chunks of the GPU are away, in the
-// order in which it leaves the donor. What finds no place is given back. False: all was done.
-// pre: a ChunksLock lives, and a context is current.
+// Puts some of the taken memory in its place, mapped where equal chunks of the GPU are away. It
+// does so in the order in which the memory leaves the donor. Memory that finds no place is given
+// back. False: all was done. pre: a ChunksLock lives, and a context is current.
 bool put_in_place(unsigned lane);
 
 // A chunk whose memory is in its place and has left the donor. Once accepted it is the chunk's own,
@@ -71,7 +71,7 @@ struct Arrival {
 // pre: a ChunksLock lives, for these.
 bool next_arrival(unsigned lane, Arrival& arrival);
 void accept(unsigned lane, const Arrival& arrival);
-// What is or will be in its place, and has not been accepted.
+// The bytes that are or will be in their place, and have not been accepted.
 std::uint64_t expected_bytes(unsigned lane);
 // Gives back whatever was taken and not accepted, mapped or not.
 void drop(unsigned lane);

@@ -60,7 +60,7 @@ void list(State& state, unsigned lane, std::uint64_t bytes) {
   state.taken_out = taken_out();
   each_leaving(lane, bytes, [&](Chunk& chunk, CUdeviceptr address, const Range& range) {
     std::uint32_t kind = 0;
-    // What is only cached is given back, and doesn't leave.
+    // Memory that is only cached is given back, and doesn't leave.
     if (state.count == board::kMostChunks || !kind_of(range.properties, kind) ||
         range.use == Use::kCached) {
       return;

@@ -1,4 +1,4 @@
-// What memory was made with, as a number: only chunks of equal numbers can stand for each other.
+// The kind of memory, as a number: only chunks of equal numbers can stand for each other.
 //
 // Threading: a pure function.
 #pragma once

@@ -186,7 +186,7 @@ bool map(Taken& taken) {
   return taken.stands;
 }
 
-// What is mapped in one run of addresses.
+// Permits access to a run of mapped addresses.
 void permit_run(Taken* first, Taken* end) {
   if (first == end) return;
   const CUdeviceptr behind = end[-1].address + end[-1].bytes;

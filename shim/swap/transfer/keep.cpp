@@ -14,10 +14,10 @@ class Keep {
       : lane_(lane), resident_(resident), may_keep_(may_keep) {}
 
   void put(Chunk& chunk, CUdeviceptr address) {
-    // What lacks its contents has them elsewhere already.
+    // A chunk that lacks its contents has them elsewhere already.
     if (moved_.stop != Stop::kNothing || chunk.contents_pending) return;
     if (!may_keep_(lane_, chunk.bytes)) return;
-    parking::Piece piece{.bytes = chunk.bytes};
+    parking::ParkedPiece piece{.bytes = chunk.bytes};
     const CUresult kept = hold(chunk, piece);
     if (kept != CUDA_SUCCESS) {
       parking::uncount(lane_, chunk.bytes);
@@ -43,7 +43,7 @@ class Keep {
 
  private:
   // By a descriptor, beside the mapping that it still has.
-  CUresult hold(const Chunk& chunk, parking::Piece& piece) {
+  CUresult hold(const Chunk& chunk, parking::ParkedPiece& piece) {
     const Spending spending(moved_.made_ns);
     int exported = -1;
     const CUresult result = export_chunk(chunk, exported);

@@ -1,4 +1,4 @@
-// What is parked on another GPU goes to the host: a job needs that GPU's room.
+// Memory that is parked on another GPU goes to the host: a job needs that GPU's room.
 #include "shim/swap/host/pinned_pool.h"
 #include "shim/swap/memory/parking.h"
 #include "shim/swap/transfer/pipeline.h"
@@ -45,7 +45,7 @@ class MoveOn {
   // A parked chunk whose copy to the host is in flight.
   struct Flight {
     Chunk* chunk = nullptr;
-    pinned_pool::Piece to = {};
+    pinned_pool::HostPiece to = {};
   };
 
   void fail(CUresult result) {

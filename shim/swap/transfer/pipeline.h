@@ -1,25 +1,24 @@
 // The pipeline: chunks to the host or to another GPU, and back, several copies in flight.
 //
-// Concept. On the way out a chunk's memory is given up as soon as its copy has arrived, so that a
-// neighbour can take it while the rest is still being copied; meanwhile the next copies run. On the
-// way in the next chunks are mapped while the copies of the first run: first one, then more and
-// more of them in one go, because to permit access may take as long as a copy of another process.
+// Concept. On the way out a chunk's memory is given up as soon as its copy has arrived, while the
+// next copies run. So a neighbour can take it before the rest is copied. On the way in the next
+// chunks are mapped while the copies of the first run, first one, then more and more in one go. To
+// permit access may take as long as a copy of another process.
 //
 //     out   copy ▓▓▓▓ copy ▓▓▓▓ copy ▓▓▓▓          in   map │ copy ▓▓▓▓
 //                     unmap │   unmap │                 map, map │ copy ▓▓▓▓ copy ▓▓▓▓
 //
 // A chunk is parked on another GPU (parking.h) as long as the monitor lets more of them go there.
 // Memory there is made for one chunk first, then for more and more of them in one go. A parked
-// chunk's own memory is given up after the last copy: copies over the link and the calls that give
+// chunk's own memory is given up after the last copy. Copies over the link and the calls that give
 // memory back slow each other down. On the way back the slabs stay until the work has gone on
 // (parking::sweep). Chunks that must leave the other GPU move on to the host, while the rest of the
 // process stays held. Before contexts go to another GPU, chunks may be copied to the host while
-// they stay (precopy()): then only those that have changed since are copied in the move. While
-// contexts go to another GPU, chunks may stay on the old one without a copy until they follow
-// (keep.cpp).
+// they stay (precopy()). Then the move copies only those that have changed since. While contexts go
+// to another GPU, chunks may stay on the old one without a copy until they follow (keep.cpp).
 //
-// What another job hands over comes first, in that job's memory (handover.h); the rest is made
-// anew.
+// Memory that another job hands over comes first, in that job's memory (handover.h). The rest is
+// made anew.
 //
 // Whatever fails, each chunk's contents are on the device, in the host or parked, and the chunk
 // says where.
@@ -63,16 +62,16 @@ struct Moved {
 using MayPark = bool (*)(unsigned lane, std::uint64_t bytes);
 inline bool parks_nothing(unsigned, std::uint64_t) { return false; }
 
-// Moves chunks of `lane` out until `bytes` have left, the last ranges first. What may not be parked
-// goes to the host. pre: a ChunksLock lives, no work can touch them, and a context of that GPU is
-// current.
+// Moves chunks of `lane` out until `bytes` have left, the last ranges first. Chunks that may not be
+// parked go to the host. pre: a ChunksLock lives, no work can touch them, and a context of that GPU
+// is current.
 Moved move_out(unsigned lane, std::uint64_t bytes, Resident resident,
                MayPark may_park = parks_nothing);
 
-// Copies chunks of `lane` below the address `below` to the host and leaves them on the device, the
-// last ranges first, until `bytes` have been gone through. What the host has already, or what finds
-// no room there without another chunk's copy, is left out. `below`: where it goes on; 0: nowhere.
-// pre: as above.
+// Copies chunks of `lane` below the address `below` to the host and leaves them on the device. It
+// begins with the last ranges and ends when `bytes` have been gone through. It leaves out chunks
+// that the host has already, or that find no room there without another chunk's copy. `below`:
+// where it goes on; 0: nowhere. pre: as above.
 Moved precopy(unsigned lane, CUdeviceptr& below, std::uint64_t bytes);
 // Which of them a move would have to copy all the same: `tell` hears of each whose copy is not
 // there, or not right any more. A part at a time, as precopy().
@@ -80,12 +79,12 @@ void each_to_copy(unsigned lane, CUdeviceptr& below, std::uint64_t bytes,
                   void (*tell)(unsigned lane, const Chunk& chunk));
 
 // As move_out(), without a copy: the memory stays where it is, as far as `may_keep` lets it, and
-// the process keeps it (parking.h). What can't be kept is on the device as before, and `unparked`
-// says why. pre: as above, and nobody forks (memory_fd.h).
+// the process keeps it (parking.h). Memory that can't be kept is on the device as before, and
+// `unparked` says why. pre: as above, and no thread forks (memory_fd.h).
 Moved keep(unsigned lane, std::uint64_t bytes, Resident resident, MayPark may_keep);
 
-// Copies parked chunks of `lane` to the host until `bytes` of them have left the other GPU, and
-// with them what is in the same slabs; `left` is told after each. pre: as above.
+// Copies parked chunks of `lane` to the host until `bytes` of them have left the other GPU. All
+// that is in the same slabs goes with them. `left` is told after each. pre: as above.
 Moved move_on(unsigned lane, std::uint64_t bytes, void (*left)(unsigned lane));
 
 // Asked before each chunk comes: whether so many bytes may. With `waits` it may wait a little for

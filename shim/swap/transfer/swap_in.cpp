@@ -68,7 +68,7 @@ class SwapIn {
     }
   }
 
-  // What another job hands over, each chunk as soon as it has left there.
+  // Takes the memory that another job hands over, each chunk as soon as it has left there.
   void take_over() {
     std::uint64_t until = monotonic_ns() + kPatienceNs;
     while (moved_.stop == Stop::kNothing && handover::begun(lane_)) {
@@ -99,7 +99,7 @@ class SwapIn {
   static constexpr std::uint64_t kPatienceNs = 1'000'000'000;
 
   // Making memory waits for the copies in flight. Where slabs must be pinned for them, so much is
-  // made before: pinning takes longer than copying, and only what is left of it runs beside copies.
+  // made before. Pinning takes longer than copying, and only the rest of it runs beside copies.
   static constexpr unsigned kMostReady = 128;
 
   // A chunk on the device that nobody may touch yet, nor has it its contents.
@@ -111,7 +111,7 @@ class SwapIn {
 
   CUdeviceptr end() const { return run_[count_ - 1].address + run_[count_ - 1].chunk->bytes; }
 
-  // What a failure of the driver's means for contents holds, whatever comes after it.
+  // The first failure of the driver decides about the contents, whatever comes after it.
   void stop(CUresult failure) {
     if (moved_.stop == Stop::kDriver) return;
     moved_.result = failure;
@@ -139,7 +139,7 @@ class SwapIn {
     begin_to_fill(chunk, next.address);
   }
 
-  // Who waits for room has given all to the copies before.
+  // Queue all copies before waiting for room.
   bool may_come(std::uint64_t bytes) {
     if (count_ + ready_count_ != 0 && may_come_(lane_, bytes, false)) return true;
     fill_all();
@@ -243,8 +243,8 @@ Moved move_in(unsigned lane, MayCome may_come, Resident resident) {
       if (which(chunk)) swap_in.put(chunk, address, range);
     });
   };
-  // One that could not be taken away again after a copy that failed is there already, without its
-  // contents: these come also where there is no room for more.
+  // A chunk that could not be taken away again after a failed copy is there already, without its
+  // contents. Such chunks come also where there is no room for more.
   put([](const Chunk& chunk) { return chunk.contents_pending; });
   swap_in.take_over();
   put([](const Chunk& chunk) { return chunk.handle == 0; });

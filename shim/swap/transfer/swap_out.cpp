@@ -15,8 +15,8 @@ namespace {
 struct Flight {
   Chunk* chunk = nullptr;
   CUdeviceptr address = 0;
-  pinned_pool::Piece to = {};  // the chunk's own once it has arrived, or
-  parking::Piece parked = {};
+  pinned_pool::HostPiece to = {};  // the chunk's own once it has arrived, or
+  parking::ParkedPiece parked = {};
   Digest digest = {};
   Digest first = {};  // of its first piece
 };
@@ -26,7 +26,7 @@ bool needs_no_copy(const Chunk& chunk, bool known, const Digest& now) {
   return known && (now == Digest{} || (chunk.host && chunk.digest == now));
 }
 
-// What becomes of a chunk that the host has.
+// Whether a chunk that the host has leaves or stays.
 enum class Then : bool { kLeaves, kStays };
 
 class SwapOut {
@@ -67,8 +67,8 @@ class SwapOut {
     moved_.result = result;
   }
 
-  // Whether nothing has to be copied: it is all zero, or has not changed since it came. What has
-  // not arrived has not changed either.
+  // Whether nothing has to be copied: it is all zero, or has not changed since it came. A chunk
+  // that has not arrived has not changed either.
   static bool is_in_host(Chunk& chunk, bool known, const Digest& now) {
     if (chunk.contents_pending) return true;
     chunk.zero = known && now == Digest{};
@@ -91,7 +91,7 @@ class SwapOut {
   // Those that wait begin to leave for another GPU, or for the host where that has no memory.
   void park_run() {
     if (waiting_ == 0) return;
-    parking::Piece pieces[kLongestRun];
+    parking::ParkedPiece pieces[kLongestRun];
     for (unsigned i = 0; i < waiting_; ++i) {
       pieces[i].bytes = run_[i].chunk->bytes;
       if (failed()) parking::uncount(lane_, pieces[i].bytes);
@@ -128,7 +128,7 @@ class SwapOut {
     if (result == CUDA_SUCCESS) result = stream_.mark(next_);
     flights_[next_++ % kDepth] = flight;
     fail(result);
-    // What follows may be left out as soon as the GPU has been seen to compute right.
+    // Later chunks may be left out as soon as the GPU has been seen to compute right.
     if (!digests_.trusted() && flight.first != Digest{}) land();
   }
 
@@ -201,8 +201,8 @@ class SwapOut {
     }
   }
 
-  // What has been parked and is here still. One without its contents has been parked before, and
-  // only its mapping could not be ended.
+  // Gives up the memory here of chunks that have been parked. One without its contents has been
+  // parked before, and only its mapping could not be ended.
   void leave_parked() {
     each_chunk(lane_, [&](Chunk& chunk, CUdeviceptr address, const Range&) {
       if (chunk.parked && chunk.handle != 0 && !chunk.contents_pending)
@@ -269,11 +269,11 @@ class Part {
       if (more_) return;
       told += chunk.bytes;
       last_ = address;
-      // What a pool may hand out again holds nothing.
+      // Memory that a pool may hand out again holds nothing.
       if (range.use != Use::kCached && !chunk.contents_pending) act(chunk, address);
     });
   }
-  // What is below that is the next one's; 0: nothing.
+  // The chunks below that are the next one's; 0: none.
   CUdeviceptr next() const { return more_ ? last_ : 0; }
 
  private:

@@ -156,7 +156,7 @@ TEST_F(GuardedByBytes, OneThatBeginsToCopyOverALinkIsFound) { begins_to_copy(300
 
 TEST_F(GuardedByBytes, OneThatBeginsToCopyInsideTheGpuIsFound) { begins_to_copy(0, 5'000'000'000); }
 
-// What it says it has moved is bounded by time, so it is not usual for long.
+// The bytes that it claims to have moved are bounded by time, so they are not usual for long.
 TEST_F(GuardedByBytes, ALieHidesNobody) {
   hog.shim.lane().link_bytes = UINT64_MAX;
   trains_on(0, 0, seconds(90));

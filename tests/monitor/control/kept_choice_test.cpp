@@ -1,4 +1,4 @@
-// What a person chose outlives the monitor; and who did what stands in its log.
+// A person's choice outlives the monitor; and who did what stands in its log.
 #include "monitor/control/kept_choice.h"
 
 #include <stdlib.h>

@@ -359,7 +359,7 @@ TEST(Accounts, AReleasedJobKeepsItsPromiseUntilThatIsTaken) {
   EXPECT_TRUE(account.fits(8, 10 * kGiB));
 }
 
-// What is asked of jobs is kept between changes, and must follow each of them.
+// The sums over jobs are kept between changes, and must follow each of them.
 TEST(AccountSums, AreThoseOfTheHoldingsAfterAnyChange) {
   for (unsigned seed = 1; seed <= 20; ++seed) {
     std::mt19937_64 random(seed);

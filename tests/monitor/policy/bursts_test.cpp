@@ -1,4 +1,5 @@
-// Who waits for the GPU and who for its CPU, and how long the slice of the one that yields is then.
+// The clients that wait for the GPU, those that wait for their CPU, and the length of the yielding
+// one's slice then.
 #include <gtest/gtest.h>
 
 #include <random>
@@ -164,7 +165,8 @@ TEST(PolicyBursts, OneThatSaysNothingKeepsTheShortestSlice) {
   }
 }
 
-// A library times bursts only beside a lower job. What ends first then may have begun long before.
+// A library times bursts only beside a lower job. The first burst that ends then may have begun
+// long before.
 TEST(PolicyBursts, ABurstThatBeganUntimedIsNotBelieved) {
   Beside it;
   it.go(seconds(2), {&kEager});

@@ -193,7 +193,7 @@ TEST(Foresight, AWaitIsItsOwnOnlyWhenTheLongestMarginLeavesIt) {
   EXPECT_LT(it.wait, milliseconds(1));
 }
 
-// What it had queued before its gate was armed still runs then.
+// Work that it queued before its gate was armed still runs then.
 TEST(Foresight, LongWaitsOfTheFirstWindowsAreNotBelieved) {
   Served it;
   while (!it.on()) it.step(150);  // 3 ms: the longest margin is tried at once

@@ -28,8 +28,8 @@ TEST(PolicyHostPool, NobodyIsLimitedBelowWhatItCanUseWhereThereIsEnough) {
   }
 }
 
-// What the library pins for its memory, and more than one slab of what it pins after a move that
-// did not fit (executor.cpp: spare_).
+// The slabs that the library pins for its memory. More than one is left of those that it pins after
+// a move that did not fit (executor.cpp: spare_).
 TEST(PolicyHostPool, WhatOneCanUseHasRoomForWhatIsWasted) {
   for (const std::uint64_t total : {std::uint64_t{1}, kHostSlab, 83 * kGiB, 141 * kGiB + 1}) {
     EXPECT_GE(usable_host_bytes(total), total + total / 16 + 3 * kHostSlab) << total;

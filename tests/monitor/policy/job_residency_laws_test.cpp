@@ -1,9 +1,9 @@
 // The laws of a job's residency, over random inputs and a made-up world.
 //
-// Concept. The world is one client with some chunks of memory, an account that has room or has not,
-// and people and rules that want the job out or in at random. It does what the executor would do,
-// and the laws are looked at after each step. A new monitor may come at any time: it knows nothing
-// but what the client says. At the end the world is calm: nobody wants it out, and there is room.
+// Concept. The world is one client with some chunks of memory, and an account that has room or has
+// not. People and rules want the job out or in at random. It does what the executor would do, and
+// the laws are looked at after each step. A new monitor may come at any time: it knows nothing but
+// what the client says. At the end the world is calm: nobody wants it out, and there is room.
 #include <gtest/gtest.h>
 
 #include <optional>
@@ -118,7 +118,7 @@ class World {
       EXPECT_EQ(there_, kChunks) << "it works only with all of its memory";
     }
     if (input.event == Event::kStays) {
-      // What is out and could not move stays out for whoever wants it out.
+      // A job that is out and could not move stays out for each reason that wants it out.
       const bool moves = from == State::kSwappedOut && before.has(Reason::kMove);
       EXPECT_EQ(step.to.wanted_out, moves ? before.without(Reason::kMove) : Reasons())
           << "an error ends what cannot be";
@@ -204,11 +204,11 @@ class World {
   std::mt19937 random_;
   Machine machine_;
   Time time_ = std::chrono::hours(1);
-  // What the client has.
+  // The client's state.
   unsigned there_ = kChunks;
   bool away_ = false;  // it says that it works without it
   bool fails_ = false;
-  // What it was told.
+  // The monitor's order to it.
   bool limited_ = false;
   unsigned limit_ = 0;
   // What the account says.

@@ -94,8 +94,8 @@ TEST_P(PolicyLaws, HoldOverRandomLoads) {
   }
 }
 
-// Weights are exact inside a class: what two active jobs get, added up over their groups, is in the
-// ratio of their weights, but for the rounding to microseconds and the bounds of a slice.
+// Weights are exact inside a class. The shares of two active jobs, added up over their groups, have
+// the ratio of their weights. Rounding to microseconds and the bounds of a slice are excepted.
 TEST_P(PolicyLaws, WeightsAreExactInsideAClass) {
   std::mt19937_64 random(GetParam());
   for (int round = 0; round < 200; ++round) {

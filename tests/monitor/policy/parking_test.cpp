@@ -183,7 +183,7 @@ TEST(ParkingTable, ANewMonitorAllowsWhatItFinds) {
   EXPECT_EQ(state_of(parker, kNow), Parking::kParks);
 }
 
-// Clients that say what they like never hold more than was allowed at some time, and what
+// Clients that say what they like never hold more than was allowed at some time. The room that
 // make_way() promises is free once those that it counted on do as they are told.
 TEST(ParkingLaws, WhatWasPromisedIsFreeOnceTheOthersDoAsTheyAreTold) {
   std::mt19937 random(7);

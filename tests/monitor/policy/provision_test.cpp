@@ -69,7 +69,7 @@ class Played {
   Time now_ = seconds(100), last_ = seconds(100);
 };
 
-// What is left beside a job of weight 1 that always works.
+// The rest beside a job of weight 1 that always works.
 double part(double weight) { return weight / (weight + 1); }
 
 class ShareAuto : public ::testing::Test {

@@ -1,5 +1,5 @@
-// A server that changes its shape a hundred times beside a training: a prompt, then tokens; a batch
-// that grows; one that begins to use graphs.
+// A server that changes its shape a hundred times beside a training. It has a prompt, then tokens,
+// or a batch that grows, or it begins to use graphs.
 //
 // Threading: one test, one thread.
 #pragma once

@@ -1,4 +1,4 @@
-// What is done to a job for the sake of one that guards itself, in a plan.
+// The restraints on a job for the sake of one that guards itself, in a plan.
 #include <gtest/gtest.h>
 
 #include "tests/monitor/policy/policy_rig.h"

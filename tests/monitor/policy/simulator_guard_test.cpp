@@ -44,7 +44,7 @@ class GuardedRun {
   void look(Time now, const JobResult& so_far) {
     if (now - looked_ < std::chrono::milliseconds(40)) return;
     looked_ = now;
-    // Whoever has ended is not asked any more.
+    // A job that has ended is not asked any more.
     for (const auto& [job, seen] : seen_) {
       if (now - seen.at > std::chrono::milliseconds(100)) others_.erase(job);
     }

@@ -1,5 +1,5 @@
-// Servers that wait for their CPU, beside a training: never worse off than by the driver's default,
-// and the training never worse off than with the shortest slice.
+// Servers that wait for their CPU, beside a training. They are never worse off than by the driver's
+// default, and the training never worse off than with the shortest slice.
 #include <gtest/gtest.h>
 
 #include <numeric>
@@ -111,9 +111,9 @@ double share_of_lows(const std::vector<JobSpec>& jobs, const Result& result) {
   return sum;
 }
 
-// Whatever the jobs are: the high ones are as quick as by default or nearly as alone, and the lower
-// ones keep what the default leaves them, unless a high one gains by what is taken. Of two high
-// ones one may have what the default gives the other, so there the tails are compared together.
+// The promise for any jobs. The high ones are as quick as by default or nearly as alone. The lower
+// ones keep the default's share, unless a high one gains by the loss. Of two high ones one may have
+// what the default gives the other, so there the tails are compared together.
 void expect_promise(const std::vector<JobSpec>& highs, std::size_t lows, Settings how) {
   std::vector<JobSpec> jobs = highs;
   for (std::size_t i = 0; i < lows; ++i) jobs.push_back(training());

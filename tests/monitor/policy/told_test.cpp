@@ -1,4 +1,4 @@
-// What the policy tells of the GPU time that each client had since the last look.
+// The policy's account of the GPU time that each client had since the last look.
 #include <gtest/gtest.h>
 
 #include "tests/monitor/policy/policy_rig.h"

@@ -381,7 +381,7 @@ TEST(PolicyExclusive, WhateverTheWeightsNobodyIsShutOutForLong) {
   EXPECT_LT(longest, seconds(6));
 }
 
-// What it has queued behind its own closed gate is no work on the GPU.
+// Work that it has queued behind its own closed gate is no work on the GPU.
 TEST(PolicyMinimum, AHighThatItsLimitHoldsBackRests) {
   EventLoop event_loop = busy_yard(1);
   event_loop[0].limit = 0.3;

@@ -30,7 +30,7 @@ class Gangs : public ::testing::Test {
            (second.shim.gate().closed & abi::kClosedByPause) != 0;
   }
   GangHold& gang() { return rig.monitor.registry().jobs().begin()->second.gang; }
-  // What a person who waits is told now; null: to wait on.
+  // The answer to a waiting person now; null: to wait on.
   json answer(Awaits awaits = Awaits::kHeld) {
     const JobKey key = rig.monitor.registry().jobs().begin()->first;
     const auto text = answer_awaited(rig.monitor, awaits, key, rig.now, false);

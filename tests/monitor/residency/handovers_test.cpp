@@ -1,4 +1,4 @@
-// Who is told to hand its memory over to whom, over the whole monitor.
+// The pairs of jobs that hand memory over, over the whole monitor.
 #include "monitor/residency/handovers.h"
 
 #include "tests/monitor/residency/crowd.h"
@@ -142,7 +142,7 @@ TEST(HandOvers, WhatCameInTheOthersMemoryLessensNothingEither) {
   rig.gpus.unlisted = 2 * kGiB;
   for (int look = 0; look < 8; ++look) rig.pass(milliseconds(200));
   EXPECT_EQ(rig.account().outside(), 0u);
-  // What it really uses beyond that is charged to it.
+  // It is charged for its true use beyond that.
   rig.listed(rig.a) += 2 * kGiB + kGiB / 4;
   rig.gpus.unlisted = 0;
   for (int look = 0; look < 8; ++look) rig.pass(milliseconds(200));

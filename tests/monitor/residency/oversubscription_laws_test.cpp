@@ -1,5 +1,6 @@
-// Laws of jobs that oversubscribe, whatever the host pool is, and whoever comes, grows or dies:
-// who asks for memory is served or refused within a bounded time, and nobody stands still.
+// Laws of jobs that oversubscribe, whatever the host pool is, and whatever job comes, grows or
+// dies. A job that asks for memory is served or refused within a bounded time, and no job stands
+// still.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -41,7 +42,7 @@ struct Player {
     if (pinned < total && pinned + kHostSlab <= limit) pinned += kHostSlab;
     if (pinned > limit && pinned >= used + kHostSlab) pinned -= kHostSlab;
   }
-  // Whether the host takes what must leave. What is missing is pinned then, slab by slab.
+  // Whether the host takes what must leave. The missing slabs are pinned then, one by one.
   enum class Left { kYes, kNo, kPins };
   Left leaves(std::uint64_t limit) {
     const std::uint64_t bytes = resident - std::min(resident, limit);

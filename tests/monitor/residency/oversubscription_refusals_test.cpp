@@ -1,4 +1,4 @@
-// Who is refused memory, though others could give some, over the whole monitor.
+// Jobs that are refused memory, though others could give some, over the whole monitor.
 #include <gtest/gtest.h>
 
 #include <vector>
@@ -223,7 +223,7 @@ TEST(Oversubscription, AJobThatWaitsHearsOfTheHostPoolOnceAtTheEnd) {
   EXPECT_EQ(log.count("host pool"), 1u);
 }
 
-// What both lack together is 2 GiB, whoever of them is there.
+// Together both lack 2 GiB, whichever of them is there.
 TEST(Oversubscription, AHostPoolThatHoldsWhatIsLackingLetsThemTakeTurns) {
   TwoOfThree rig(1000, 3 * kGiB);
   EXPECT_EQ(rig.may_have(rig.a), kGiB);

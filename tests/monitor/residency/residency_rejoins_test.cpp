@@ -1,4 +1,4 @@
-// What the next monitor finds of jobs that were out, or were leaving, when the one before ended
+// Jobs that were out, or were leaving, when a monitor ended, as the next one finds them
 // (swaps_scene.h).
 #include <gtest/gtest.h>
 

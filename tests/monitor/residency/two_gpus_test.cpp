@@ -132,7 +132,7 @@ TEST(TwoGpus, AJobComesBackToAllOfItsGpusOrToNone) {
   for (unsigned lane : {0u, 1u}) EXPECT_FALSE(rig.a.shim.told_to_leave(lane)) << lane;
 }
 
-// Who can't come back to one of its GPUs keeps nobody from coming back to another.
+// A job that can't come back to one of its GPUs keeps no other from coming back to another.
 TEST(TwoGpus, WhoCannotReturnToOneOfItsGpusStandsInNoLine) {
   TwoGpus rig;
   rig.tell("swap-out", "a");

@@ -52,7 +52,7 @@ TEST_F(Scheduling, WhoRingsIsLookedAtWhereSomethingChanged) {
   const Joined a = two.runs({}, 2);
   const Joined b = two.join({}, 1000, 2);
   two.monitor.look(two.now);
-  // What the other one does on GPU 0 is not what rang.
+  // The other one's work on GPU 0 is not what rang.
   b.shim.open_context(0);
   b.shim.launch(0);
   a.shim.open_context(1);

@@ -195,9 +195,8 @@ TEST_F(Applier, TakingTheDefaultBackDoesNotMakeARefuserSliceableAgain) {
   EXPECT_TRUE(applier.refuses(1));
 }
 
-// A process with a channel group, as the hardware has it. It reads its page late or never,
-// applies what it reads, answers late or never, and the page may hold newer values under an older
-// number.
+// A process with a channel group, as the hardware has it. It reads its page late or never, applies
+// the values, and answers late or never. The page may hold newer values under an older number.
 struct Process {
   std::vector<SliceWrite> page;  // every version that was ever written
   std::uint32_t seen = 0;        // index + 1 of the version in force

@@ -1,4 +1,4 @@
-// What jobs had of their GPUs and lacked of them, with a made-up clock.
+// The jobs' use of their GPUs and the time that they lacked them, with a made-up clock.
 #include "monitor/statistics/usage.h"
 
 #include <gtest/gtest.h>

@@ -229,7 +229,7 @@ TEST(Hostile, WhoseWatchHasNoSeatIsTakenForDeadSoon) {
               };
               const pid_t lives_on = ::fork();
               if (lives_on == 0) {
-                // What it says by its exit status before it is killed nobody reads.
+                // Nothing reads its exit status before it is killed.
                 if (!plays_low(nullptr)) ::_exit(1);
                 for (;;) ::pause();
               }

@@ -1,5 +1,5 @@
-// The client's side of the wire, compiled into the test: a monitor that the test plays, a driver
-// with two GPUs, and neighbours that count what they are told.
+// The client's side of the wire, compiled into the test. The test plays the monitor, and there are
+// a driver with two GPUs and neighbours that count their calls.
 //
 // Threading: the service thread is the library's own and outlives each test, so what it touches
 // here is atomic and never goes away.
@@ -73,8 +73,8 @@ class ClientTest : public ::testing::Test {
   std::unique_ptr<FakeMonitor> monitor_;
 };
 
-// Runs the test in a process of its own: `if (!fresh()) return;` at its begin. What is asked once
-// per process, and threads of earlier tests, are not there.
+// Runs the test in a process of its own: `if (!fresh()) return;` at its begin. Answers that are
+// kept once per process, and threads of earlier tests, are not there.
 bool fresh();
 bool is_fresh();  // whether this is such a process
 

@@ -66,7 +66,7 @@ FakeMonitor::FakeMonitor(std::string path, Manner manner)
     : path_(std::move(path)), manner_(std::move(manner)) {
   listener_ = test_support::listen_at(path_);
   thread_ = std::thread([this] { serve(); });
-  // A sanitizer gives a thread its memory when the thread begins. Whoever limits the process's
+  // A sanitizer gives a thread its memory when the thread begins. A test that limits the process's
   // memory afterwards must find that done.
   while (!serves_) std::this_thread::yield();
 }

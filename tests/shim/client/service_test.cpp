@@ -28,7 +28,7 @@ rlim_t address_space() {
 
 class Service : public ClientTest {
  protected:
-  // What is done without a monitor: gates, slices and the mover.
+  // The actions without a monitor: gates, slices and the mover.
   struct Seen {
     int opened = g_neighbours.opened;
     int restored = g_neighbours.restored;

@@ -5,7 +5,7 @@
 namespace switchyard::shim::service {
 namespace {
 
-// The thread looks as often as it does, until `until`. What it is told then.
+// The thread looks as often as it does, until `until`. The answer that it has then.
 bool hears_until(Watch& watch, std::int64_t& now, std::int64_t until, std::uint64_t beat) {
   while (now + kLookMs < until) watch.hears(now += kLookMs, beat);
   return watch.hears(now = until, beat);

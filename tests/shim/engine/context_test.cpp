@@ -1,5 +1,5 @@
 // Contexts end in one thread while another one makes the next, with the same handle and the same
-// addresses: the books of each are its own.
+// addresses. The books of each are its own.
 #include "shim/rules/context.h"
 
 #include <atomic>
@@ -123,7 +123,7 @@ TEST_F(Contexts, OneThatTheDriverDoesNotEndKeepsWhatItHas) {
   EXPECT_EQ(used(), 0u);
 }
 
-// What a context takes only NVML tells, once it is there.
+// NVML alone tells the size of a context, once it is there.
 TEST_F(Contexts, OneBeyondTheQuotaIsGivenBackAndRefused) {
   static int destroyed = 0;
   destroyed = 0;

@@ -1,4 +1,4 @@
-// What copies have moved, by how their call says it.
+// The bytes that copies have moved, by how their call says it.
 #include "shim/rules/copied.h"
 
 #include "shim/rules/launch.h"

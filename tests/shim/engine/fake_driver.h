@@ -1,7 +1,7 @@
 // The made-up driver of all worlds: GPUs with their contexts, streams that may be captured, and
 // pools. A world adds what its own tests are about, and has calls fail by its faults (faults.h).
 //
-// Concept. A driver that lacks a call is a case of its own, so each group of calls is there only
+// Concept. A driver that lacks a call is a case of its own. So each group of calls is there only
 // once a world asks for it. What a call does can be read and changed by name.
 //
 // Threading: locked, except what a test sets before it begins. The current context is every

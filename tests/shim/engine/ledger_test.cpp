@@ -20,22 +20,22 @@ class Ledger : public ::testing::Test {
 
 TEST_F(Ledger, ANoteIsTakenOutOnce) {
   Charge charge;
-  ASSERT_TRUE(note(Kind::kPointer, 0x7f0000000000, {.lane = 3, .bytes = 42, .owner = 7}));
-  ASSERT_TRUE(take(Kind::kPointer, 0x7f0000000000, charge));
+  ASSERT_TRUE(note(NoteKind::kPointer, 0x7f0000000000, {.lane = 3, .bytes = 42, .owner = 7}));
+  ASSERT_TRUE(take(NoteKind::kPointer, 0x7f0000000000, charge));
   EXPECT_EQ(charge.lane, 3);
   EXPECT_EQ(charge.bytes, 42u);
   EXPECT_EQ(charge.owner, 7u);
-  EXPECT_FALSE(take(Kind::kPointer, 0x7f0000000000, charge));
+  EXPECT_FALSE(take(NoteKind::kPointer, 0x7f0000000000, charge));
 }
 
 TEST_F(Ledger, KindsAreSpacesApart) {
   Charge charge;
-  note(Kind::kPointer, 1, {.lane = 0, .bytes = 10});
-  note(Kind::kHandle, 1, {.lane = 0, .bytes = 20});
-  EXPECT_FALSE(look(Kind::kArray, 1, charge));
-  ASSERT_TRUE(look(Kind::kHandle, 1, charge));
+  note(NoteKind::kPointer, 1, {.lane = 0, .bytes = 10});
+  note(NoteKind::kHandle, 1, {.lane = 0, .bytes = 20});
+  EXPECT_FALSE(look(NoteKind::kArray, 1, charge));
+  ASSERT_TRUE(look(NoteKind::kHandle, 1, charge));
   EXPECT_EQ(charge.bytes, 20u);
-  ASSERT_TRUE(take(Kind::kPointer, 1, charge));
+  ASSERT_TRUE(take(NoteKind::kPointer, 1, charge));
   EXPECT_EQ(charge.bytes, 10u);
 }
 
@@ -45,17 +45,17 @@ TEST_F(Ledger, ItGrowsAndShrinksLikeAMap) {
   for (int i = 0; i < 200000; ++i) {
     const std::uint64_t key = (random() % 20000) << 21;  // as addresses: low bits are all zero
     if (random() % 2 == 0) {
-      ASSERT_TRUE(note(Kind::kPointer, key, {.lane = 0, .bytes = key + 1}));
+      ASSERT_TRUE(note(NoteKind::kPointer, key, {.lane = 0, .bytes = key + 1}));
       model[key] = key + 1;
     } else {
       Charge charge;
-      ASSERT_EQ(take(Kind::kPointer, key, charge), model.erase(key) == 1);
+      ASSERT_EQ(take(NoteKind::kPointer, key, charge), model.erase(key) == 1);
     }
     ASSERT_EQ(size(), model.size());
   }
   for (const auto& [key, bytes] : model) {
     Charge charge;
-    ASSERT_TRUE(take(Kind::kPointer, key, charge));
+    ASSERT_TRUE(take(NoteKind::kPointer, key, charge));
     ASSERT_EQ(charge.bytes, bytes);
   }
   EXPECT_EQ(size(), 0u);
@@ -63,9 +63,9 @@ TEST_F(Ledger, ItGrowsAndShrinksLikeAMap) {
 
 TEST_F(Ledger, WhatAContextOwnedGoesWithIt) {
   for (std::uint64_t i = 0; i < 1000; ++i) {
-    note(Kind::kPointer, i, {.lane = 0, .bytes = 1, .owner = i % 2});
-    note(Kind::kArray, i, {.lane = 1, .bytes = 1, .owner = i % 2});
-    note(Kind::kHandle, i, {.lane = 0, .bytes = 1});
+    note(NoteKind::kPointer, i, {.lane = 0, .bytes = 1, .owner = i % 2});
+    note(NoteKind::kArray, i, {.lane = 1, .bytes = 1, .owner = i % 2});
+    note(NoteKind::kHandle, i, {.lane = 0, .bytes = 1});
   }
   EXPECT_EQ(take_owned(0, 1), 500u);
   EXPECT_EQ(take_owned(0, 1), 0u);
@@ -77,7 +77,7 @@ TEST_F(Ledger, WhatAContextOwnedGoesWithIt) {
 TEST_F(Ledger, AHandleLivesWhileItIsReferredToOrMapped) {
   Charge charge;
   bool gone = true;
-  note(Kind::kHandle, 9, {.lane = 0, .bytes = 5, .handles = 1});
+  note(NoteKind::kHandle, 9, {.lane = 0, .bytes = 5, .handles = 1});
   ASSERT_TRUE(adjust(9, 0, 2, charge, gone));
   ASSERT_TRUE(adjust(9, -1, 0, charge, gone));
   EXPECT_FALSE(gone);
@@ -91,13 +91,13 @@ TEST_F(Ledger, AHandleLivesWhileItIsReferredToOrMapped) {
 
 TEST_F(Ledger, APoolsEndMakesItsPointersPlainOnes) {
   for (std::uint64_t i = 0; i < 3000; ++i) {
-    note(Kind::kPooled, i << 9, {.bytes = 2, .owner = i % 3});
+    note(NoteKind::kPooled, i << 9, {.bytes = 2, .owner = i % 3});
   }
   EXPECT_EQ(orphan_pooled(1, 5), 2000u);
   Charge charge;
-  EXPECT_TRUE(look(Kind::kPointer, 1 << 9, charge));
+  EXPECT_TRUE(look(NoteKind::kPointer, 1 << 9, charge));
   EXPECT_EQ(charge.lane, 5);
-  EXPECT_TRUE(look(Kind::kPooled, 2 << 9, charge));
+  EXPECT_TRUE(look(NoteKind::kPooled, 2 << 9, charge));
   EXPECT_EQ(size(), 3000u);
 }
 

@@ -1,4 +1,5 @@
-// What stays on the device is told by its reason, from its making to its end, whoever ends it.
+// Memory that stays on the device is told by its reason, from its making to its end, whatever ends
+// it.
 #include "shim/memory/stays.h"
 
 #include <thread>
@@ -115,7 +116,8 @@ TEST_F(Standing, AnAllocationThatOutlivesItsPoolStaysForTheSameReason) {
   pools::Growth growth;
   EXPECT_EQ(pools::begin(pool, 1, growth), CUDA_SUCCESS);
   EXPECT_TRUE(pools::end(growth));
-  ledger::note(ledger::Kind::kPooled, 0x7c0000000000, {.bytes = 4 * kMiB, .owner = growth.owner});
+  ledger::note(ledger::NoteKind::kPooled, 0x7c0000000000,
+               {.bytes = 4 * kMiB, .owner = growth.owner});
   EXPECT_EQ(rules::pool_destroy([](CUmemoryPool) { return CUDA_SUCCESS; }, pool), CUDA_SUCCESS);
   EXPECT_EQ(stays(Stays::kPools), 4 * kMiB);
   rules::release_memory(free_ok, CUdeviceptr{0x7c0000000000});
@@ -125,12 +127,12 @@ TEST_F(Standing, AnAllocationThatOutlivesItsPoolStaysForTheSameReason) {
 TEST_F(Standing, ANoteInThePlaceOfAnotherCountsOnce) {
   const ledger::Charge charge{.lane = 0, .bytes = kMiB, .why = Stays::kSmall};
   account::charge(&lane(), 2 * kMiB);
-  ledger::note(ledger::Kind::kPointer, 0x7b0000000000, charge);
-  ledger::note(ledger::Kind::kPointer, 0x7b0000000000, charge);
+  ledger::note(ledger::NoteKind::kPointer, 0x7b0000000000, charge);
+  ledger::note(ledger::NoteKind::kPointer, 0x7b0000000000, charge);
   EXPECT_EQ(stays(Stays::kSmall), kMiB);
   EXPECT_EQ(used(), kMiB) << "what was there before the driver has freed";
   ledger::Charge taken;
-  ledger::take(ledger::Kind::kPointer, 0x7b0000000000, taken);
+  ledger::take(ledger::NoteKind::kPointer, 0x7b0000000000, taken);
   EXPECT_EQ(stays(Stays::kSmall), 0u);
 }
 

@@ -1,8 +1,8 @@
 // The shim's engine without a preload, a driver or a monitor: what stands around it in these tests.
 //
 // Concept. The engine's own files are compiled into the test. `World` plays the monitor, which owns
-// one quota per GPU and grants credit out of it into the page, and the parts of the driver that the
-// rules ask. Each rule gets its original as an argument, so a test gives it any.
+// one quota per GPU and grants credit out of it into the page. It also plays the parts of the
+// driver that the rules ask. Each rule gets its original as an argument, so a test gives it any.
 //
 // Threading: as the engine: the monitor's side is locked.
 #pragma once

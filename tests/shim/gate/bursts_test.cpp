@@ -91,7 +91,7 @@ TEST_F(Bursts, OnlyTheFirstLaunchAfterAWaitLooksAtTheClock) {
   EXPECT_EQ(gpu_.registrations, 0);
 }
 
-// What the monitor holds back is no work of the CPU, and no wait for the GPU.
+// A hold by the monitor is no work of the CPU, and no wait for the GPU.
 TEST_F(Bursts, AHoldBeforeTheFirstLaunchIsNoPartOfTheBurst) {
   arm(abi::kTimeBursts | abi::kGateArmed);
   wait_for(0us);

@@ -1,4 +1,4 @@
-// What a launch is worth, and when a batch is full of it.
+// A launch's worth, and the moment when a batch is full.
 #include "shim/gate/costs.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,5 @@
-// What is put behind a burst so that the GPU is not handed over at once, and when not.
+// The writes behind a burst that keep the GPU from being handed over at once, and when there are
+// none.
 #include <algorithm>
 
 #include "shim/reset.h"

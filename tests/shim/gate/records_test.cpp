@@ -1,4 +1,4 @@
-// What is recorded of launches and collectives, and what is not.
+// The records of launches and collectives, and the cases without one.
 #include "shim/client/records.h"
 
 #include "tests/shim/gate/gate_world.h"

@@ -52,7 +52,8 @@ std::size_t free_bytes() {
   return left;
 }
 
-// What is free once it stays so: the monitor measures contexts a moment after they are made.
+// The free memory once it stays the same: the monitor measures contexts a moment after they are
+// made.
 std::size_t steady_free_bytes() {
   std::size_t last = free_bytes();
   for (int same = 0, tries = 0; same < 3 && tries < 300; ++tries) {

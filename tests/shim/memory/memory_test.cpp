@@ -93,7 +93,7 @@ INSTANTIATE_TEST_SUITE_P(ShimMemory, EveryKind,
                                            "heap"),
                          [](const auto& info) { return std::string(info.param); });
 
-// What NVML shows of the job, contexts included, never goes beyond the quota.
+// The job's memory by NVML, contexts included, never goes beyond the quota.
 TEST_F(ShimMemory, AKernelsLocalMemoryIsRefusedBeforeTheDriverTakesIt) {
   auto daemon = monitor();
   Child child =
@@ -345,7 +345,7 @@ TEST_F(ShimMemory, TwoGreedyProcessesOfAJobNeverExceedItsQuota) {
     }
     return waiting == 2;
   })) << text;
-  // A pool that must grow takes a whole slab, and gives it back when it is refused: for that moment
+  // A pool that must grow takes a whole slab, and gives it back when it is refused. For that moment
   // each process may be above, and the monitor may look just then.
   constexpr long kSlab = 32 * kMiB;
   EXPECT_LE(most, 256 * kMiB + 2 * kSlab);

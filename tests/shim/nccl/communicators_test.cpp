@@ -89,7 +89,7 @@ TEST_F(Communicators, TheLowestSlotsAreTakenAndThePageSaysHowMany) {
   EXPECT_EQ(page().process.communicators_used.load(), 100u);
 }
 
-// What has ended leaves no marks that a later search would pass for ever.
+// An ended communicator leaves no marks that a later search would pass for ever.
 TEST_F(Communicators, ASearchStaysShortHoweverManyHaveEnded) {
   make(first_);
   for (std::uintptr_t i = 0; i < 20'000; ++i) {

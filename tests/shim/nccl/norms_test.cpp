@@ -21,7 +21,7 @@ namespace norms = nccl::norms;
 
 constexpr std::size_t kCount = 10'000;
 
-// What was put into streams, in its order.
+// The work that was put into streams, in its order.
 std::vector<std::string> g_log;
 
 // A kernel of ours that the GPU has not run yet.

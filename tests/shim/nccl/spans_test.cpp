@@ -408,7 +408,7 @@ TEST_F(Spans, NothingIsPutIntoACapture) {
 TEST_F(Spans, ALaunchOfAGraphWithCollectivesLeavesAMark) {
   const auto graph = reinterpret_cast<CUgraph>(0x300);
   const auto executable = reinterpret_cast<CUgraphExec>(0x400);
-  nccl::Step step;
+  nccl::CountStep step;
   step.launched = 1;
   nccl::graphs::note(graph, nccl::communicators::find(first_), step);
   nccl::graphs::instantiated(graph, executable);

@@ -18,7 +18,7 @@ using namespace testing;
 
 constexpr std::uintptr_t kTwinIsAt = 0x100;  // behind its original
 
-// What NCCL was asked to do with twins, and what it answers.
+// The requests to NCCL that concern twins, and its answers.
 struct Made {
   std::atomic<int> splits{0}, aborts{0}, groups{0};
   std::atomic<ncclResult_t> answer{kNcclSuccess};

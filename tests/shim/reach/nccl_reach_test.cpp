@@ -1,6 +1,6 @@
-// Every row of NCCL's table, through every way in: direct link, dlsym of the program's scope and of
-// a handle, and copies that were opened for a program alone. Runs preloaded, linked to the
-// simulated NCCL.
+// Every row of NCCL's table, through every way in. The ways are a direct link, dlsym of the
+// program's scope and of a handle, and copies that were opened for a program alone. Runs preloaded,
+// linked to the simulated NCCL.
 #include <dlfcn.h>
 #include <gtest/gtest.h>
 #include <sys/wait.h>

@@ -1,5 +1,5 @@
-// Memory that the application makes itself: what its handles are, when it may leave the device, and
-// what may be done with it while it is away.
+// Memory that the application makes itself: what its handles are, and when it may leave the device.
+// Also the calls that are allowed while it is away.
 #include "shim/swap/calls/handles.h"
 
 #include <cstdlib>

@@ -1,8 +1,8 @@
 // The calls of virtual memory management as an application makes them, by the rules, over the
 // made-up driver of swap_world.h.
 //
-// Concept. What a test leaves mapped or referred to is ended after it, so that the tables, which
-// are the process's, are empty for the next.
+// Concept. Mappings and references that a test leaves are ended after it. So the tables, which are
+// the process's, are empty for the next.
 //
 // Threading: the static ones are for any thread; the others remember, for the test's own.
 #pragma once

@@ -41,7 +41,7 @@ TEST_F(SwappablePool, SmallOnesStayTheDriversPools) {
   EXPECT_EQ(frees, 1);
 }
 
-// What stood in for it would be memory of the current GPU.
+// Memory that stood in for it would be memory of the current GPU.
 TEST_F(SwappablePool, APoolOfAnotherGpuIsTakenWhereThatIsCurrent) {
   CUmemPoolProps other = plain();
   other.location.id = 1;

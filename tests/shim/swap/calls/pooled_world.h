@@ -1,7 +1,7 @@
 // The world of memory that can be moved, with streams, events and pools.
 //
-// Concept. An event has come when a test says so, or when it was asked for often enough. Whoever
-// asks while something is captured fails the test.
+// Concept. An event has come when a test says so, or when it was asked for often enough. A question
+// while something is captured fails the test.
 //
 // Threading: locked by the world's lock, except what a test sets before it begins.
 #pragma once

@@ -257,9 +257,9 @@ TEST_F(HostPool, WithoutHugePagesItIsOnlySlower) {
 
 TEST_F(HostPool, PiecesAreTheFirstRunsThatFit) {
   ASSERT_TRUE(pinned_pool::grow(0, UINT64_MAX));
-  pinned_pool::Piece a = pinned_pool::take(0, 3 * kMiB);
-  pinned_pool::Piece b = pinned_pool::take(0, 32 * kMiB);
-  pinned_pool::Piece c = pinned_pool::take(0, 2 * kMiB);
+  pinned_pool::HostPiece a = pinned_pool::take(0, 3 * kMiB);
+  pinned_pool::HostPiece b = pinned_pool::take(0, 32 * kMiB);
+  pinned_pool::HostPiece c = pinned_pool::take(0, 2 * kMiB);
   EXPECT_EQ(a.at, own_.at);
   EXPECT_EQ(a.bytes, 4 * kMiB);
   EXPECT_EQ(b.at, own_.at + 4 * kMiB);
@@ -277,7 +277,7 @@ TEST_F(HostPool, EachGpuHasAPoolOfItsOwn) {
   EXPECT_FALSE(pinned_pool::take(0, 2 * kMiB));
   EXPECT_EQ(pinned_pool::pinned_bytes(0), 0u);
   EXPECT_EQ(pinned_pool::pinned_bytes(1), kSlab);
-  pinned_pool::Piece piece = pinned_pool::take(1, 2 * kMiB);
+  pinned_pool::HostPiece piece = pinned_pool::take(1, 2 * kMiB);
   ASSERT_EQ(piece.at, own_.at);
   EXPECT_EQ(pinned_pool::free_bytes(1), kSlab - 2 * kMiB);
   EXPECT_FALSE(pinned_pool::drop(1, pinned_pool::slab_of(piece)));
@@ -288,8 +288,8 @@ TEST_F(HostPool, EachGpuHasAPoolOfItsOwn) {
 
 TEST_F(HostPool, ARunThatIsNotInOnePieceIsNone) {
   ASSERT_TRUE(pinned_pool::grow(0, UINT64_MAX));
-  std::vector<pinned_pool::Piece> pieces;
-  while (pinned_pool::Piece piece = pinned_pool::take(0, 2 * kMiB)) pieces.push_back(piece);
+  std::vector<pinned_pool::HostPiece> pieces;
+  while (pinned_pool::HostPiece piece = pinned_pool::take(0, 2 * kMiB)) pieces.push_back(piece);
   ASSERT_EQ(pieces.size(), kSlab / (2 * kMiB));
   for (std::size_t i = 0; i < pieces.size(); i += 2) pinned_pool::give_back(pieces[i]);
   EXPECT_EQ(pinned_pool::free_bytes(0), kSlab / 2);
@@ -318,7 +318,7 @@ TEST_F(HostPool, AFreedAllocationThatIsAwayGivesItsPiecesBack) {
 
 TEST_F(HostPool, AWholeSlabIsOnePiece) {
   ASSERT_TRUE(pinned_pool::grow(0, UINT64_MAX));
-  pinned_pool::Piece all = pinned_pool::take(0, kSlab);
+  pinned_pool::HostPiece all = pinned_pool::take(0, kSlab);
   EXPECT_EQ(all.bytes, kSlab);
   EXPECT_EQ(pinned_pool::free_bytes(0), 0u);
   EXPECT_FALSE(pinned_pool::take(0, 1));
@@ -342,7 +342,7 @@ TEST_F(HostPool, ASlabThatNothingIsInIsGivenBack) {
   EXPECT_EQ(pinned_pool::slabs(0), 1u);
   EXPECT_EQ(pinned_pool::pinned_bytes(0), kSlab);
   EXPECT_EQ(pinned_pool::free_bytes(0), kSlab);
-  pinned_pool::Piece piece = pinned_pool::take(0, kSlab);
+  pinned_pool::HostPiece piece = pinned_pool::take(0, kSlab);
   EXPECT_EQ(piece.at, second);
   EXPECT_FALSE(pinned_pool::take(0, 1));
   pinned_pool::give_back(piece);
@@ -350,7 +350,7 @@ TEST_F(HostPool, ASlabThatNothingIsInIsGivenBack) {
 
 TEST_F(HostPool, ASlabWithAPieceInUseStays) {
   ASSERT_TRUE(pinned_pool::grow(0, UINT64_MAX));
-  pinned_pool::Piece piece = pinned_pool::take(0, 2 * kMiB);
+  pinned_pool::HostPiece piece = pinned_pool::take(0, 2 * kMiB);
   EXPECT_EQ(pinned_pool::slab_of(piece), 0u);
   EXPECT_EQ(pinned_pool::free_bytes_of(0, 0), kSlab - 2 * kMiB);
   EXPECT_FALSE(pinned_pool::drop(0, 0));
@@ -372,14 +372,14 @@ TEST_F(HostPool, ASlabThatTheDriverDoesNotLetGoOfStaysInUse) {
   EXPECT_EQ(pinned_pool::pinned_bytes(0), kSlab);
   EXPECT_EQ(pinned_pool::free_bytes(0), kSlab);
   EXPECT_TRUE(is_mapped(own_.at));
-  pinned_pool::Piece piece = pinned_pool::take(0, kSlab);
+  pinned_pool::HostPiece piece = pinned_pool::take(0, kSlab);
   EXPECT_EQ(piece.at, own_.at);
   pinned_pool::give_back(piece);
 }
 
 TEST_F(HostPool, AnUnpinnedSlabKeepsWhatIsInItAndIsPinnedForACopy) {
   ASSERT_TRUE(pinned_pool::grow(0, UINT64_MAX));
-  pinned_pool::Piece piece = pinned_pool::take(0, 2 * kMiB);
+  pinned_pool::HostPiece piece = pinned_pool::take(0, 2 * kMiB);
   std::memset(piece.at, 7, 2 * kMiB);
   pinned_pool::pin_for_copy(piece);
   EXPECT_EQ(own_.calls, 1) << "it is";

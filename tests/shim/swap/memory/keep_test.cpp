@@ -240,8 +240,8 @@ TEST_F(LeftBehind, AFileOfTheProgramThatCameMeanwhileIsNotTakenForMemory) {
   for (const int fd : {others, kept_as}) ::close(fd);
 }
 
-parking::Piece keep_one() {
-  parking::Piece piece{.bytes = kMiB2};
+parking::ParkedPiece keep_one() {
+  parking::ParkedPiece piece{.bytes = kMiB2};
   parking::Slab* slab = nullptr;
   parking::count(0, 1, piece.bytes);
   EXPECT_TRUE(parking::keep(0, slab, 0, piece));
@@ -249,7 +249,7 @@ parking::Piece keep_one() {
 }
 
 // The answers, while these are given back, that not all is kept.
-unsigned give_back_while_asked(std::vector<parking::Piece>& pieces) {
+unsigned give_back_while_asked(std::vector<parking::ParkedPiece>& pieces) {
   std::atomic<bool> asked{false}, done{false};
   unsigned apart = 0;
   std::thread asks([&] {
@@ -264,8 +264,8 @@ unsigned give_back_while_asked(std::vector<parking::Piece>& pieces) {
 
 // The program frees some of it while the mover asks.
 TEST_F(LeftBehind, WhatIsKeptIsAllOfItAtEachInstant) {
-  parking::Piece stays = keep_one();
-  std::vector<parking::Piece> pieces(10000);
+  parking::ParkedPiece stays = keep_one();
+  std::vector<parking::ParkedPiece> pieces(10000);
   for (int round = 0; round < 10; ++round) {
     for (auto& piece : pieces) piece = keep_one();
     EXPECT_EQ(give_back_while_asked(pieces), 0u);

@@ -30,7 +30,7 @@ class Peers : public SwapTest {
   }
   ~Peers() override { peers::clear(); }
 
-  // Who has access to the first chunk at an address, by device, as it was given last.
+  // The devices with access to the first chunk at an address, as it was given last.
   std::vector<int> reaching(CUdeviceptr at) {
     std::vector<int> devices;
     for (const CUmemAccessDesc& each : swap_.mapped[at].access) {

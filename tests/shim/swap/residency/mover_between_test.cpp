@@ -16,7 +16,7 @@ constexpr std::uint64_t kSlab = pinned_pool::kSlab;
 
 class MoverBetween : public MoverTest {
  protected:
-  // What a thread is answered that wants the allocation `number` whole.
+  // The answer to a thread that wants the allocation `number` whole.
   CUresult wants(swap::Handle number) {
     std::atomic<bool> answered{false};
     CUresult result = CUDA_SUCCESS;

@@ -113,7 +113,7 @@ TEST_F(MoverDetaches, WhatLeavesNextFindsItsHostMemoryPinned) {
   EXPECT_FALSE(swap::pinned_pool::any_unpinned(0));
 }
 
-// What no copy needed on the way back is pinned between moves, before the next one.
+// A slab that no copy needed on the way back is pinned between moves, before the next one.
 TEST_F(MoverDetaches, AFreeSlabIsPinnedAgainBetweenMoves) {
   allow_host(2 * swap::pinned_pool::kSlab);
   ASSERT_TRUE(swap::pinned_pool::grow(0, UINT64_MAX));
@@ -127,17 +127,17 @@ TEST_F(MoverDetaches, AFreeSlabIsPinnedAgainBetweenMoves) {
 
 // The movers of a process's other GPUs call the driver, too.
 TEST(InsideLook, IsAwaitedAndNoneOfAnotherGpuBeginsWhileContextsAreAway) {
-  const inside::Look mine(0);
-  auto others = std::make_unique<inside::Look>(1);
+  const inside::MoverLook mine(0);
+  auto others = std::make_unique<inside::MoverLook>(1);
   EXPECT_TRUE(others->admitted());
   EXPECT_FALSE(inside::close(0, monotonic_ns() + 2'000'000));
   EXPECT_FALSE(inside::is_closed());
   others.reset();
   ASSERT_TRUE(inside::close(0, monotonic_ns() + 5'000'000'000));
-  EXPECT_FALSE(inside::Look(1).admitted());
-  EXPECT_TRUE(inside::Look(0).admitted());
+  EXPECT_FALSE(inside::MoverLook(1).admitted());
+  EXPECT_TRUE(inside::MoverLook(0).admitted());
   inside::open();
-  EXPECT_TRUE(inside::Look(1).admitted());
+  EXPECT_TRUE(inside::MoverLook(1).admitted());
 }
 
 TEST_F(MoverDetaches, AProcessWithoutMemoryToMoveLeavesAsWell) {

@@ -145,7 +145,7 @@ TEST_F(MoverFails, WhatIsKeptInTheHostIsRoom) {
   lift();
   ASSERT_TRUE(run_until([&] { return is_back(); }));
   ASSERT_EQ(kept(), kAll);
-  std::vector<swap::pinned_pool::Piece> taken;
+  std::vector<swap::pinned_pool::HostPiece> taken;
   while (swap::pinned_pool::free_bytes(0) != 0) taken.push_back(swap::pinned_pool::take(0, kMiB2));
   allow_host(0);
   limit(0);
@@ -156,7 +156,7 @@ TEST_F(MoverFails, WhatIsKeptInTheHostIsRoom) {
 
 TEST_F(MoverFails, WhenAMoveFailsAllOfItComesBackAndTheReasonIsKept) {
   // The room that was there when the wait began is another's when it is over.
-  std::vector<swap::pinned_pool::Piece> taken;
+  std::vector<swap::pinned_pool::HostPiece> taken;
   world_.during_wait = [&] {
     while (swap::pinned_pool::free_bytes(0) > 3 * kMiB2) {
       taken.push_back(swap::pinned_pool::take(0, kMiB2));
@@ -181,7 +181,7 @@ TEST_F(MoverFails, WhenAMoveFailsAllOfItComesBackAndTheReasonIsKept) {
 TEST_F(MoverFails, WhereFreePiecesOfTheHostAreTooSmallTheNextAttemptFindsMore) {
   add({2 * kMiB2});  // one chunk that needs two pieces in a row
   swap::mover::allocated(0, 2 * kMiB2);
-  std::vector<swap::pinned_pool::Piece> taken;
+  std::vector<swap::pinned_pool::HostPiece> taken;
   while (swap::pinned_pool::free_bytes(0) != 0) taken.push_back(swap::pinned_pool::take(0, kMiB2));
   for (std::size_t i = 0; i < taken.size(); i += 2) swap::pinned_pool::give_back(taken[i]);
   limit(0);

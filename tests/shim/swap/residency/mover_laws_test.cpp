@@ -9,11 +9,11 @@ namespace switchyard::shim {
 namespace {
 
 using namespace testing;
-using swap::residency::State;
+using swap::residency::MoverState;
 
 class MoverLaws : public MoverTest {
  protected:
-  static State state() { return swap::residency::executor(0).state(); }
+  static MoverState state() { return swap::residency::executor(0).state(); }
 
   void change_something(std::mt19937& random) {
     const auto roll = [&](unsigned sides) { return random() % sides; };
@@ -86,7 +86,7 @@ class MoverLaws : public MoverTest {
   void expect_laws() {
     expect_told_right();  // each chunk is on the device or in the host
     EXPECT_EQ(admits(), swap::residency::admits(state()));
-    if (state() == State::kResident) {
+    if (state() == MoverState::kResident) {
       EXPECT_EQ(resident(), kAll) << "work is admitted";
     }
   }
@@ -114,7 +114,7 @@ TEST_F(MoverLaws, AnyOrderAndFailureKeepsThemAndAllComesBackOnceItIsCalm) {
       change_something(random);
       look();
       expect_laws();
-      if (state() == State::kResident) change(random() % 2, random() % 2, random() % kMiB2);
+      if (state() == MoverState::kResident) change(random() % 2, random() % 2, random() % kMiB2);
     }
     calm();
     ASSERT_TRUE(run_until([&] { return is_back(); })) << static_cast<int>(state());

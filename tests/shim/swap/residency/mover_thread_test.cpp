@@ -267,7 +267,7 @@ class AForkedChildHasNothingToMoveAndItsOwnMoverCase : public InAChild {
       EXPECT_EQ(swap::residency_page::resident(0), 0u);
       EXPECT_EQ(swap::pinned_pool::pinned_bytes(0), 0u);
       EXPECT_TRUE(admits()) << "what the parent's mover holds is not held here";
-      EXPECT_EQ(swap::residency::executor(0).state(), swap::residency::State::kResident);
+      EXPECT_EQ(swap::residency::executor(0).state(), swap::residency::MoverState::kResident);
       {
         const swap::RangesLock held;
         EXPECT_EQ(swap::count(), 0u);

@@ -177,8 +177,8 @@ TEST_F(TwoGpus, WhatWasSaidOfBothIsInTheNextMonitorsPage) {
 // The laws of mover_laws_test.cpp, for two.
 class TwoGpuLaws : public TwoGpus {
  protected:
-  using State = swap::residency::State;
-  static State state(unsigned lane) { return swap::residency::executor(lane).state(); }
+  using MoverState = swap::residency::MoverState;
+  static MoverState state(unsigned lane) { return swap::residency::executor(lane).state(); }
 
   void change_something(std::mt19937& random) {
     const auto roll = [&](unsigned sides) { return random() % sides; };
@@ -229,7 +229,7 @@ class TwoGpuLaws : public TwoGpus {
       const bool admits_it = swap::residency::admits(state(lane));
       EXPECT_EQ(swap::admission::is_open(lane), admits_it) << lane;
       all_admit = all_admit && admits_it;
-      if (state(lane) == State::kResident) {
+      if (state(lane) == MoverState::kResident) {
         EXPECT_EQ(resident_on(lane), words_of(lane).total_bytes.load()) << lane;
       }
     }
@@ -257,7 +257,7 @@ TEST_F(TwoGpuLaws, AnyOrderAndFailureKeepsThemAndAllComesBackOnceItIsCalm) {
       change_something(random);
       look(static_cast<unsigned>(random() % 2));
       expect_laws();
-      const bool works = state(0) == State::kResident && state(1) == State::kResident;
+      const bool works = state(0) == MoverState::kResident && state(1) == MoverState::kResident;
       if (works) change(random() % 2, random() % 2, random() % kMiB2);
     }
     calm();

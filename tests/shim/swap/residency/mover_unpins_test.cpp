@@ -18,7 +18,7 @@ constexpr std::uint64_t kSlab = pinned_pool::kSlab;
 constexpr unsigned kSlabs = 3;
 constexpr std::uint64_t kUnpinsIn = 12 * kMs;  // a slab: two of them are a part
 
-// What the driver was asked for.
+// The requests to the driver.
 struct Pins {
   unsigned unpinned = 0;
   unsigned pinned = 0;
@@ -150,7 +150,7 @@ TEST_F(MoverUnpins, TheContextsFindNothingLeftToUnpin) {
   unpin(1);
   detach();
   ASSERT_TRUE(run_until([&] { return is_detached(); }));
-  // What left by the host was pinned for that, and no more.
+  // The memory that left by the host was pinned for that, and no more.
   EXPECT_EQ(pins_.unpinned, kSlabs + pins_.pinned);
   come_back();
 }
@@ -207,7 +207,7 @@ TEST_F(MoverUnpins, WhoLeavesBeforeAllIsDoneIsNotHeldForTheRestWhenItIsBack) {
 }
 
 TEST_F(MoverUnpins, ASlabInWhichMemoryIsAwayStaysPinned) {
-  pinned_pool::Piece away = pinned_pool::take(0, kMiB2);
+  pinned_pool::HostPiece away = pinned_pool::take(0, kMiB2);
   unpin(1);
   EXPECT_EQ(pins_.unpinned, kSlabs - 1);
   EXPECT_FALSE(pinned_pool::is_unpinned(0, pinned_pool::slab_of(away)));

@@ -1,13 +1,13 @@
 // The mover's world: the page with the monitor's words in it, a clock, and the pipeline's memory.
 //
 // Concept. The test is the monitor and the application. run_for() plays the mover's thread: it
-// looks and sleeps until so much time has passed on a clock that only sleeping moves. What happens
-// while the mover waits is the test's, too: `during_wait` and `during_sleep`. So every case is the
-// same at each run, and none depends on the machine's speed. mover_thread_test.cpp runs the real
-// thread.
+// looks and sleeps until so much time has passed on a clock that only sleeping moves. The test
+// decides what happens while the mover waits: `during_wait` and `during_sleep`. So every case is
+// the same at each run, and none depends on the machine's speed. mover_thread_test.cpp runs the
+// real thread.
 //
-// Only what a monitor, an application or a person sees is looked at: the page, the driver's calls,
-// whether work is admitted, and where the bytes are.
+// Only outer effects are looked at: the page, the driver's calls, whether work is admitted, and
+// where the bytes are.
 //
 // Threading: one thread, but for mover_thread_test.cpp.
 #pragma once
@@ -79,7 +79,7 @@ class MoverTest : public PipelineTest {
   static void end_context(std::uintptr_t number);
   // More ranges of three chunks each.
   void allocate_more(int ranges);
-  // What the host pool has is pinned no more. pre: nothing is in it.
+  // Unpins the host pool's memory. pre: nothing is in it.
   static void empty_host_pool();
 
   // The second range and its two chunks are of another GPU, whose mover has what it needs.

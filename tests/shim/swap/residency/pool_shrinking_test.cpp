@@ -1,4 +1,4 @@
-// What is given back of the host pool, and what stays.
+// The slabs that the host pool gives back, and those that stay.
 #include "shim/swap/residency/pool_shrinking.h"
 
 #include "shim/swap/host/pinned_pool.h"
@@ -50,9 +50,9 @@ class Shrink : public SwapTest {
   CUdeviceptr copied(std::uint64_t bytes, unsigned number) {
     const CUdeviceptr address = allocate(bytes);
     const swap::RangesLock held;
-    std::vector<pinned_pool::Piece> before;
+    std::vector<pinned_pool::HostPiece> before;
     for (unsigned i = 0; i < number; ++i) {
-      while (pinned_pool::Piece piece = take_of(i)) before.push_back(piece);
+      while (pinned_pool::HostPiece piece = take_of(i)) before.push_back(piece);
     }
     const swap::Range& range = *swap::find(address);
     for (unsigned i = 0; i < range.count; ++i) {
@@ -62,9 +62,9 @@ class Shrink : public SwapTest {
     for (auto& piece : before) pinned_pool::give_back(piece);
     return address;
   }
-  static pinned_pool::Piece take_of(unsigned slab) {
+  static pinned_pool::HostPiece take_of(unsigned slab) {
     return pinned_pool::free_bytes_of(0, slab) != 0 ? pinned_pool::take(0, 2 * kMiB)
-                                                    : pinned_pool::Piece{};
+                                                    : pinned_pool::HostPiece{};
   }
   static bool has_copy(CUdeviceptr address) {
     const swap::RangesLock held;

@@ -23,11 +23,11 @@ class World {
   // One look: actions until nothing is left to do.
   void look() {
     rests_ = false;
-    Input input{.event = Event::kLook, .seen = see()};
+    Input input{.event = MoverEvent::kLook, .seen = see()};
     for (int actions = 0;; ++actions) {
       ASSERT_LT(actions, 8) << "a look ends";
-      Step step = next(now_, input, time_);
-      if (input.event == Event::kLook && needs_context(step.action) && !context_) {
+      MoverStep step = next(now_, input, time_);
+      if (input.event == MoverEvent::kLook && needs_context(step.action) && !context_) {
         input.seen.context = false;
         step = next(now_, input, time_);
       }
@@ -81,7 +81,7 @@ class World {
     context_ = true;
   }
 
-  bool is_home() const { return now_.state == State::kResident && resident_ == kChunks; }
+  bool is_home() const { return now_.state == MoverState::kResident && resident_ == kChunks; }
   std::uint64_t time() const { return time_; }
   void expect_page_tells_the_truth() const {
     // Once there is nothing to do, what was said last is the state that it rests in.
@@ -93,7 +93,7 @@ class World {
   std::uint64_t roll(std::uint64_t sides) { return random_() % sides; }
   bool fails() { return !calm_ && roll(4) == 0; }
 
-  Seen see() {
+  MoverView see() {
     return {.limited = limited_,
             .limit = limited_ ? limit_ : UINT64_MAX,
             .detaches = limited_ && detaches_,
@@ -101,21 +101,22 @@ class World {
             .resident = resident_ * kChunkBytes,
             .monitored = monitored_,
             .quiesced = quiesced_,
-            .answered = said_phase_ == phase_of(detached() ? State::kDetached : State::kSwappedOut),
+            .answered = said_phase_ ==
+                        phase_of(detached() ? MoverState::kDetached : MoverState::kSwappedOut),
             .asked = asked_,
             .parked = parked_ * kChunkBytes,
             .park_limit = park_limit_ * kChunkBytes,
             .kept = kept_ && parked_ != 0,
             .handoff = admits(now_.state) || detached() ? Handoff::kNone : handoff_};
   }
-  bool detached() const { return now_.state == State::kDetached; }
+  bool detached() const { return now_.state == MoverState::kDetached; }
 
-  void adopt(const Step& step) {
+  void adopt(const MoverStep& step) {
     EXPECT_TRUE(is_legal(now_.state, step.to.state))
         << static_cast<int>(now_.state) << " to " << static_cast<int>(step.to.state);
     now_ = step.to;
     if (admits(now_.state)) quiesced_ = false;
-    if (now_.state == State::kResident) {
+    if (now_.state == MoverState::kResident) {
       EXPECT_EQ(resident_, kChunks) << "work is admitted only when all is there";
     }
     if (step.failed) {
@@ -131,7 +132,7 @@ class World {
     input.away = false;
     switch (action) {
       case Action::kFindHostRoom:
-        input.event = fails() ? Event::kNoHostRoom : Event::kHostRoom;
+        input.event = fails() ? MoverEvent::kNoHostRoom : MoverEvent::kHostRoom;
         return true;
       case Action::kQuiesce:
         quiesce(input);
@@ -144,7 +145,7 @@ class World {
           if (fails()) resident_ = roll(kChunks + 1);
           input.away = resident_ != kChunks;
         }
-        input.event = Event::kConsolidated;
+        input.event = MoverEvent::kConsolidated;
         return true;
       case Action::kSwapOut:
         EXPECT_TRUE(quiesced_) << "memory leaves only once work is done";
@@ -157,7 +158,7 @@ class World {
       case Action::kTakeContexts:
         EXPECT_EQ(resident_, 0u);
         EXPECT_LE(parked_, kept_ ? park_limit_ : 0) << "the driver would take that as well";
-        input.event = fails() ? Event::kContextsStay : Event::kContextsTaken;
+        input.event = fails() ? MoverEvent::kContextsStay : MoverEvent::kContextsTaken;
         return true;
       case Action::kBringContexts:
         EXPECT_TRUE(detached());
@@ -177,14 +178,14 @@ class World {
 
   void quiesce(Input& input) {
     if (!quiesced_ && fails()) {
-      input.event = roll(2) == 0 ? Event::kLate : Event::kFailed;
+      input.event = roll(2) == 0 ? MoverEvent::kLate : MoverEvent::kFailed;
       return;
     }
     quiesced_ = true;
     if (!calm_) change_order();
     input.seen.limited = limited_;
     input.seen.limit = limited_ ? limit_ : UINT64_MAX;
-    input.event = Event::kQuiesced;
+    input.event = MoverEvent::kQuiesced;
   }
 
   void change_order() {
@@ -193,9 +194,9 @@ class World {
 
   void move_out(Input& input) {
     const std::uint64_t keep = std::min(input.seen.limit / kChunkBytes, resident_);
-    input.event = fails() && resident_ != keep ? Event::kStopped : Event::kDone;
-    resident_ = input.event == Event::kDone ? keep : keep + roll(resident_ - keep) + 1;
-    if (input.event == Event::kStopped) input.error = Error::kNoHostRoom;
+    input.event = fails() && resident_ != keep ? MoverEvent::kStopped : MoverEvent::kDone;
+    resident_ = input.event == MoverEvent::kDone ? keep : keep + roll(resident_ - keep) + 1;
+    if (input.event == MoverEvent::kStopped) input.error = Error::kNoHostRoom;
     if (parked_ == 0) kept_ = roll(2) == 0;
     parked_ = std::max(parked_, std::min(park_limit_, kChunks - resident_));
   }
@@ -205,16 +206,16 @@ class World {
     EXPECT_TRUE(context_);
     const std::uint64_t limit = detaches_ && !kept_ ? 0 : park_limit_;
     EXPECT_GT(parked_, limit);
-    input.event = fails() ? Event::kStopped : Event::kMovedOn;
+    input.event = fails() ? MoverEvent::kStopped : MoverEvent::kMovedOn;
     input.error = Error::kNoHostRoom;
-    if (input.event == Event::kMovedOn) parked_ = limit;
+    if (input.event == MoverEvent::kMovedOn) parked_ = limit;
   }
 
   void bring_contexts(Input& input) {
-    input.event = fails() ? Event::kContextsAway : Event::kContextsBack;
+    input.event = fails() ? MoverEvent::kContextsAway : MoverEvent::kContextsBack;
     input.error = Error::kNoDeviceRoom;
     if (calm_ || roll(8) != 0) return;
-    input.event = Event::kContextLost;
+    input.event = MoverEvent::kContextLost;
     context_ = false;
   }
 
@@ -222,21 +223,21 @@ class World {
     EXPECT_FALSE(detached());
     const std::uint64_t most = part ? std::min(kChunks, input.seen.limit / kChunkBytes) : kChunks;
     if (!context_) {
-      input.event = part ? Event::kStopped : Event::kContextLost;
+      input.event = part ? MoverEvent::kStopped : MoverEvent::kContextLost;
       input.error = Error::kFailed;
     } else if (fails() && resident_ < kChunks) {
       resident_ += roll(kChunks - resident_);
-      input.event = Event::kStopped;
+      input.event = MoverEvent::kStopped;
       input.error = roll(2) == 0 ? Error::kNoDeviceRoom : Error::kFailed;
     } else {
       resident_ = std::max(resident_, most);
-      input.event = Event::kDone;
+      input.event = MoverEvent::kDone;
     }
     parked_ = std::min(parked_, kChunks - resident_);
   }
 
   void make_context() {
-    const Input input{.event = Event::kContextMade, .seen = {}, .away = resident_ != kChunks};
+    const Input input{.event = MoverEvent::kContextMade, .seen = {}, .away = resident_ != kChunks};
     adopt(next(now_, input, time_));
   }
 

@@ -1,5 +1,5 @@
-// Memory of several chunks becomes one handle of the driver's when others are given it, with its
-// contents and at its places; where that fails nothing is lost.
+// Memory of several chunks becomes one handle of the driver's when others are given it. It keeps
+// its contents and its places, and a failure loses nothing.
 #include "shim/swap/transfer/consolidate.h"
 
 #include <atomic>

@@ -53,7 +53,7 @@ TEST(Digest, FoldingKeepsTheLargestInBounds) {
   EXPECT_LT(digest::fold(largest), 2 * kPrime);
   EXPECT_EQ(digest::fold(largest) % kPrime, static_cast<std::uint64_t>(largest % kPrime));
   EXPECT_EQ(digest::canonical(kPrime), 0u);
-  // What the kernel has before it folds: a sum that was folded, and four of the largest words.
+  // The kernel's largest sum before it folds: a sum that was folded, and four of the largest words.
   const digest::Wide most = static_cast<digest::Wide>(2 * kPrime) * (2 * kPrime) +
                             3 * static_cast<digest::Wide>(2 * kPrime) * 0xFFFFFFFFu + 0xFFFFFFFFu;
   EXPECT_LT(most, static_cast<digest::Wide>(1) << 125);

@@ -23,7 +23,7 @@ namespace {
 using swap::RangesLock;
 using swap::Stop;
 
-// What leaves is offered while this lives.
+// Memory that leaves is offered while this lives.
 class Offer {
  public:
   Offer(unsigned lane, std::uint64_t bytes, std::uint64_t number) : lane_(lane) {

@@ -1,4 +1,5 @@
-// What is in the host already, or all zero, is not copied; and a kept copy is in nobody's way.
+// Memory that is in the host already, or all zero, is not copied; and a kept copy is in no one's
+// way.
 #include "shim/swap/transfer/digest.h"
 #include "tests/shim/swap/transfer/pipeline_world.h"
 

@@ -321,7 +321,7 @@ void PipelineTest::zero(std::size_t range, unsigned chunk) {
 
 namespace {
 
-const char* parked_at(const swap::parking::Piece& piece) {
+const char* parked_at(const swap::parking::ParkedPiece& piece) {
   CUdeviceptr at = 0;
   return swap::parking::reach(piece, at) == CUDA_SUCCESS ? reinterpret_cast<const char*>(at)
                                                          : nullptr;

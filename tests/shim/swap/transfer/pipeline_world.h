@@ -2,9 +2,9 @@
 // of 2 MiB whose contents are known.
 //
 // Concept. Memory that comes is full of rubbish, and so is what has left. Copies and sets happen
-// only when the stream, or an event behind them, is waited for; so work that is not waited for
-// reads and writes what is rubbish by then. Kernels of digests are computed at the launch. The
-// calls that may fail are watched (engine/faults.h).
+// only when the stream, or an event behind them, is waited for. So work that is not waited for
+// reads and writes rubbish. Kernels of digests are computed at the launch. The calls that may fail
+// are watched (engine/faults.h).
 //
 // Threading: the driver's calls may come from several threads; the rest is for one.
 #pragma once
@@ -91,7 +91,7 @@ class PipelineTest : public EngineTest {
   static std::uint64_t kept();
 
   Driven driven_;
-  std::vector<swap::pinned_pool::Piece> taken_;
+  std::vector<swap::pinned_pool::HostPiece> taken_;
   std::vector<void*> memories_;
   std::vector<std::string> contents_;
 };

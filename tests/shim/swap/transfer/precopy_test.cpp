@@ -1,4 +1,4 @@
-// What is copied to the host while it stays on the device, so that less is copied in the move.
+// Memory that is copied to the host while it stays on the device, so that the move copies less.
 #include "shim/swap/transfer/digest.h"
 #include "tests/shim/swap/transfer/pipeline_world.h"
 
