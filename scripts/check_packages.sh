@@ -74,6 +74,7 @@ grep -q '^switchyard:' "$root/etc/group" || fail "there is no group switchyard"
 "$root/usr/bin/switchyard-demo" > "$work/demo" || fail "the demo: $(cat "$work/demo")"
 grep 'Switchyard is better' "$work/demo" || fail "the demo shows no gain: $(cat "$work/demo")"
 runs_a_job "$root/usr/bin"
+"$root/usr/bin/switchyard" --version | grep -qF "$VERSION" || fail "the programs are not of $VERSION"
 
 step "manual pages and completions"
 for page in "$root"/usr/share/man/man*/*; do
