@@ -24,7 +24,11 @@ namespace {
 
 using namespace testing;
 
-using Programs = ClientTest;
+struct Programs : ClientTest {
+  // The library may have come back before the program has closed the last of its numbers, which are
+  // then those of its new connection. So it comes back once or twice.
+  bool is_back() { return current().welcomed() >= 2 && connected(); }
+};
 
 std::vector<int> all_descriptors() {
   std::vector<int> open;
@@ -77,7 +81,7 @@ TEST_F(Programs, FilesUnderTheLibrarysNumbersAreLeftAlone) {
   wake_monitor();
   wire::Charged answer{};
   EXPECT_FALSE(request(wire::kRefresh, 0, 0, answer));
-  EXPECT_TRUE(eventually([&] { return current().welcomed() == 2 && connected(); }));
+  EXPECT_TRUE(eventually([&] { return is_back(); }));
   EXPECT_TRUE(eventually([&] { return request(wire::kRefresh, 0, 0, answer); }));
   service::poke();
   wake_monitor();
@@ -89,7 +93,7 @@ TEST_F(Programs, AThreadWhoseDescriptorsWereClosedDoesNotSpin) {
   if (!fresh()) return;
   join_and_look();
   for (const int number : library_descriptors()) ::close(number);
-  EXPECT_TRUE(eventually([&] { return current().welcomed() == 2 && connected(); }));
+  EXPECT_TRUE(eventually([&] { return is_back(); }));
   const auto begin = std::chrono::steady_clock::now();
   const int looks = g_neighbours.looks;
   ::usleep(300'000);
@@ -98,8 +102,10 @@ TEST_F(Programs, AThreadWhoseDescriptorsWereClosedDoesNotSpin) {
   EXPECT_LT(g_neighbours.looks - looks, 20 + took.count() / 20);
   // And it hears again.
   const int applied = g_neighbours.applied;
-  service::poke();
-  EXPECT_TRUE(eventually([&] { return g_neighbours.applied > applied; }));
+  EXPECT_TRUE(eventually([&] {
+    service::poke();
+    return g_neighbours.applied > applied;
+  }));
 }
 
 TEST_F(Programs, AClosedPokeAloneIsMadeAnew) {
