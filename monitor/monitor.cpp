@@ -440,7 +440,7 @@ Time Monitor::next_due() const {
 
 void Monitor::tick(Time now) {
   now_ = now;
-  registry_.work().next_tick();
+  registry_.next_tick();
   ++beat_;
   for (auto& [id, client] : registry_.clients()) client->page->set_heartbeat(beat_);
   if (!registry_.clients().empty()) {

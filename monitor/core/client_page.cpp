@@ -363,11 +363,19 @@ void ClientPage::write_residency(unsigned at, const ResidencyOrder& order) {
 #endif
 }
 
+// Acquire: a slot is counted before it is used.
+unsigned ClientPage::claimed_communicators() const {
+  return std::min(process().communicators_used.load(std::memory_order_acquire),
+                  directory_.count(abi::SectionId::kCommunicators));
+}
+
+void ClientPage::bound_communicators(std::size_t most) {
+  most_communicators_ = static_cast<unsigned>(std::min<std::size_t>(most, abi::kMostCommunicators));
+}
+
 std::vector<CommunicatorReport> ClientPage::communicators() const {
   std::vector<CommunicatorReport> out;
-  // Acquire: a slot is counted before it is used.
-  const std::uint32_t used = process().communicators_used.load(std::memory_order_acquire);
-  const unsigned slots = std::min(used, directory_.count(abi::SectionId::kCommunicators));
+  const unsigned slots = std::min(claimed_communicators(), most_communicators_);
   for (unsigned slot = 0; slot < slots; ++slot) {
     const abi::Communicator& from = communicator_at(slot);
     const auto get = [](const auto& word) { return word.load(std::memory_order_relaxed); };
@@ -414,7 +422,9 @@ std::uint32_t ClientPage::launching_thread() const {
 }
 
 std::uint32_t ClientPage::unwatched_communicators() const {
-  return std::min(process().unwatched.load(std::memory_order_relaxed), kMostThreads);
+  const unsigned claimed = claimed_communicators();
+  return std::min(process().unwatched.load(std::memory_order_relaxed), kMostThreads) +
+         (claimed - std::min(claimed, most_communicators_));
 }
 
 CutReport ClientPage::cut() const {

@@ -276,11 +276,14 @@ class ClientPage {
 
   // The communicators that it has; what it is changing now is left out.
   std::vector<CommunicatorReport> communicators() const;
+  // At most so many of them are looked at from here on, however many it claims.
+  void bound_communicators(std::size_t most);
+  unsigned most_communicators() const { return most_communicators_; }
   // Operations that it has launched, by kind (switchyard/collectives.h).
   std::array<std::uint32_t, abi::kMostCollectives> collectives() const;
   std::array<std::uint64_t, abi::kMostCollectives> collective_bytes() const;
   std::uint32_t launching_thread() const;
-  // Communicators that it has besides, at most 65,535.
+  // Communicators that it has besides, and those beyond the bound, at most 65,535 and the bound.
   std::uint32_t unwatched_communicators() const;
   CutReport cut() const;
   // At which count it may stop, with a cut that is asked for next.
@@ -341,6 +344,7 @@ class ClientPage {
   abi::Communicator& communicator_at(unsigned slot) const {
     return element<abi::Communicator>(abi::SectionId::kCommunicators, slot);
   }
+  unsigned claimed_communicators() const;
   std::optional<RecordReport> record(abi::SectionId ring, std::uint32_t number) const;
   std::optional<NormReport> norm(std::uint32_t number) const;
 
@@ -355,6 +359,7 @@ class ClientPage {
   Fd memfd_, doorbell_, wake_;
   Fd clients_doorbell_, clients_wake_;
   unsigned lane_count_ = 0;
+  unsigned most_communicators_ = abi::kMostCommunicators;
 };
 
 }  // namespace switchyard::monitor

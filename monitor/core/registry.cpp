@@ -6,6 +6,9 @@
 
 namespace switchyard::monitor {
 
+// Each is looked at several times a second, by gangs, stalls and statistics. 64 processes of 128.
+constexpr std::size_t kMostCommunicatorsOfUser = 8'192;
+
 Registry::Registry(std::function<std::uint64_t()> random, const Users& users)
     : random_(std::move(random)), users_(users) {}
 
@@ -96,7 +99,19 @@ Client& Registry::add(std::unique_ptr<Client> client) {
   jobs_.at(added.job).clients.insert(added.id);
   ++clients_of_[added.peer.uid];
   clients_.emplace(added.id, std::move(client));
+  bound(added);
   return added;
+}
+
+void Registry::bound(const Client& client) const {
+  if (!users_.bounded(client.peer.uid)) return;
+  client.page->bound_communicators(
+      part_of(kMostCommunicatorsOfUser, clients_of(client.peer.uid), abi::kMostCommunicators));
+}
+
+void Registry::next_tick() {
+  work_.next_tick();
+  for (const auto& [id, client] : clients_) bound(*client);
 }
 
 Client* Registry::client(ClientId id) {

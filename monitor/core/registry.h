@@ -246,6 +246,8 @@ class Registry {
   std::map<ClientId, std::unique_ptr<Client>>& clients() { return clients_; }
   const std::map<ClientId, std::unique_ptr<Client>>& clients() const { return clients_; }
   void remove(ClientId id);
+  // Begins a tick: its work, and the part of what all of a user's clients may claim together.
+  void next_tick();
   // How many clients a user has.
   std::size_t clients_of(uid_t uid) const;
 
@@ -258,6 +260,7 @@ class Registry {
 
  private:
   std::size_t jobs_of(uid_t uid) const;
+  void bound(const Client& client) const;
 
   std::function<std::uint64_t()> random_;
   const Users& users_;

@@ -224,7 +224,7 @@ std::string why_no_cut(const Registry& registry, const Job& job) {
     why = fmt::format(
         "process {} is in NCCL communicators that are not watched: in more than {}, in one of "
         "ncclCommGrow, or in a child of one that does not block",
-        client.peer.pid, abi::kMostCommunicators);
+        client.peer.pid, client.page->most_communicators());
   });
   if (!why.empty()) return why;
   const cut::Blame gone = cut::missing(processes_of(registry, job));

@@ -123,6 +123,25 @@ TEST(Strangers, WorkOfATickGrowsWithTheJobsAndNotWithTheirSquare) {
   EXPECT_LT(units_of(96, 96), 6 * few) << few;
 }
 
+TEST_F(StrangersThatClaim, CommunicatorsAreLookedAtUpToWhatOneUserMayHave) {
+  const Joined mine = rig.join({.name = "mine"}, 0);
+  mine.shim.joins_communicator(1, 0, 2, abi::kMostCommunicators - 1);
+  const auto seen = [&] {
+    std::size_t sum = 0;
+    for (const Liar& each : all) sum += each.joined().client->page->communicators().size();
+    return sum;
+  };
+  come(8, 1);
+  tick();
+  EXPECT_EQ(seen(), 8u * abi::kMostCommunicators);
+  EXPECT_EQ(all[0].joined().client->page->unwatched_communicators(), 0u);
+  come(56, 7);
+  tick();
+  EXPECT_EQ(seen(), 8'192u);
+  EXPECT_EQ(all[0].joined().client->page->unwatched_communicators(), 1024u - 128u);
+  EXPECT_EQ(mine.client->page->communicators().size(), 1u) << "root's are not bounded";
+}
+
 // These are looked at beside all others.
 TEST_F(StrangersThatClaim, JobsThatAdaptCostWhatTheirUserMayCostInATick) {
   come(150, 150);

@@ -55,10 +55,9 @@ TEST_F(StrangersAtWork, TakeNeitherTheMonitorNorItsMemoryFromOthers) {
     const long seen = kernels(mine);
     // Until the first late ranks are told of, and the rings have been full for long.
     EXPECT_TRUE(eventually([&] { return log().find("has not launched") != std::string::npos; }));
-    for (int i = 0; i < 20; ++i) {
-      EXPECT_EQ(cli({"policy"}).status, 0);
-      EXPECT_EQ(job_named("mine")["processes"].size(), 1u);
-    }
+    for (int i = 0; i < 20; ++i) EXPECT_EQ(cli({"policy"}).status, 0);
+    // A listing has all that the strangers claim, in parts: megabytes.
+    for (int i = 0; i < 3; ++i) EXPECT_EQ(job_named("mine")["processes"].size(), 1u);
     EXPECT_TRUE(eventually([&] { return kernels(mine) > seen; }));
     EXPECT_LT(own_kilobytes(pid), before + 64 * 1024);
     EXPECT_EQ(strangers.finish(kLimit).status, 0);
