@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <sstream>
 
 #include "harness.h"
 
@@ -46,7 +47,10 @@ TEST_F(Entrypoint, FailsToStartAsAShellDoes) {
   std::ofstream(plain) << "#!/bin/sh\n";
   EXPECT_EQ(enter({plain}).status, 126);
   EXPECT_EQ(enter({}).status, 2);
-  EXPECT_NE(enter({"--help"}).out.find("Usage:"), std::string::npos);
+  const std::string help = enter({"--help"}).out;
+  EXPECT_NE(help.find("Usage:"), std::string::npos);
+  std::istringstream lines(help);
+  for (std::string line; std::getline(lines, line);) EXPECT_LE(line.size(), 80U) << line;
 }
 
 TEST_F(Entrypoint, KeepsWhatTheImagePreloads) {

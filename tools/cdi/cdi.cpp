@@ -28,7 +28,7 @@ struct Options {
 
 constexpr char kExamples[] = R"(Examples:
   sudo switchyard cdi generate --output /etc/cdi/switchyard.json
-  podman run --device nvidia.com/gpu=0 --device switchyard.io/job=low IMAGE python train.py
+  podman run --device nvidia.com/gpu=0 --device switchyard.io/job=low IMAGE
       docker and Kubernetes take the same devices where CDI is enabled
 
 The devices are switchyard.io/job=high, normal, low and default; the last names no priority. Each

@@ -22,7 +22,7 @@
 enum { kUsage = 2, kRefused = 125, kNotExecutable = 126, kNotFound = 127 };
 
 static const char kHelp[] =
-    "switchyard-entrypoint, makes the command of a container a job of the host's monitor\n"
+    "switchyard-entrypoint, makes the command of a container a managed job\n"
     "\n"
     "\n"
     "Usage: switchyard-entrypoint COMMAND [ARGUMENTS]\n"
@@ -32,25 +32,23 @@ static const char kHelp[] =
     "  --version                   print the version\n"
     "\n"
     "Examples:\n"
-    "  docker run -v /run/switchyard:/run/switchyard -v "
-    "/usr/lib/switchyard:/usr/lib/switchyard:ro\n"
-    "      --entrypoint /usr/lib/switchyard/switchyard-entrypoint IMAGE python train.py\n"
+    "  docker run -v /run/switchyard:/run/switchyard:ro\n"
+    "      -v /usr/lib/switchyard:/usr/lib/switchyard:ro\n"
+    "      --entrypoint /usr/lib/switchyard/switchyard-entrypoint IMAGE COMMAND\n"
     "\n"
-    "It prepends libswitchyard.so to LD_PRELOAD and becomes the command. The library lies beside "
-    "it,\n"
-    "else in /usr/lib/switchyard. Images with musl, with a glibc older than 2.28, and static "
-    "programs\n"
-    "cannot have the library: one line says so, and the command runs unmanaged. The same line "
-    "says\n"
-    "which mount is missing. SWITCHYARD_LOG=off silences it.\n"
+    "It prepends libswitchyard.so to LD_PRELOAD and becomes the command. The library\n"
+    "lies beside it, else in /usr/lib/switchyard. Images with musl, with a glibc\n"
+    "older than 2.28, and static programs cannot have the library: one line says so,\n"
+    "and the command runs unmanaged. The same line says which mount is missing.\n"
+    "SWITCHYARD_LOG=off silences it.\n"
     "\n"
-    "Without SWITCHYARD_MEMORY, _LIMIT, _PRIORITY and _SHARE it takes "
-    "CUDA_DEVICE_MEMORY_LIMIT[_i],\n"
-    "CUDA_DEVICE_SM_LIMIT, CUDA_TASK_PRIORITY and GPU_PORTION, which HAMi and KAI set.\n"
+    "Without SWITCHYARD_MEMORY, _LIMIT, _PRIORITY and _SHARE it takes\n"
+    "CUDA_DEVICE_MEMORY_LIMIT[_i], CUDA_DEVICE_SM_LIMIT, CUDA_TASK_PRIORITY and\n"
+    "GPU_PORTION, which HAMi and KAI set.\n"
     "\n"
-    "Exit status: the command's own, 2 for a usage error, 125 where SWITCHYARD_REQUIRE is set and "
-    "the\n"
-    "command would be unmanaged, 126 and 127 when the command can't be executed or found.\n";
+    "Exit status: the command's own, 2 for a usage error, 125 where\n"
+    "SWITCHYARD_REQUIRE is set and the command would be unmanaged, 126 and 127 when\n"
+    "the command can't be executed or found.\n";
 
 // As the library and the tools read it (include/switchyard/variables.h).
 static bool is_on(const char* name) {
