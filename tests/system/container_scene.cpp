@@ -83,10 +83,9 @@ Words ContainerScene::in_container(const Container& container, const Words& comm
     const std::string user = std::to_string(container.user);
     all = {"setpriv", "--reuid=" + user, "--regid=" + user, "--clear-groups"};
   }
-  const Words made{"unshare",
-                   "--user",
-                   "--map-root-user",
-                   "--mount",
+  all.emplace_back("unshare");
+  if (container.has_users) all.insert(all.end(), {"--user", "--map-root-user"});
+  const Words made{"--mount",
                    "--pid",
                    "--ipc",
                    "--net",

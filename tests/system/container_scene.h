@@ -15,7 +15,8 @@ class ContainerScene : public Scene {
     std::string root;  // a folder of the scene
     bool mounts_the_socket = true;
     bool mounts_the_library = true;
-    uid_t user = 0;  // who is its root, outside; only root plays others
+    uid_t user = 0;         // who is its root, outside; only root plays others
+    bool has_users = true;  // a user namespace of its own; only root can do without
   };
 
   // Whether this machine lets us make such namespaces. No test needs more.

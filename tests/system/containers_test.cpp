@@ -170,5 +170,101 @@ TEST_F(Containers, ARootlessOneBelievesTheMountedSocket) {
   EXPECT_EQ(job.finish(kLimit).err, "");
 }
 
+// All are root of the host, with and without user namespaces of their own.
+class TwoRoots : public Containers, public ::testing::WithParamInterface<bool> {
+ protected:
+  void SetUp() override {
+    Containers::SetUp();
+    if (IsSkipped()) return;
+    if (!GetParam() && ::geteuid() != 0) GTEST_SKIP() << "needs root, or a user namespace";
+    one_ = make_container("one");
+    two_ = make_container("two");
+    for (Container* each : {&one_, &two_}) {
+      each->has_users = GetParam();
+      add_program(*each, built("switchyard"), "/bin/switchyard");
+    }
+  }
+  Child::End cli_in(const Container& container, Words words) {
+    words.insert(words.begin(), "switchyard");
+    return run_in(container, words, {{"SWITCHYARD_SOCKET", "/run/switchyard/monitor.sock"}});
+  }
+  Container one_, two_;
+};
+
+TEST_P(TwoRoots, NeitherCanTouchTheOthersJobOrTheMonitor) {
+  auto daemon = host_monitor({"--cap-priority", "normal"});
+  const auto settings = [](const char* name) {
+    return Changes{{"SWITCHYARD_NAME", name}, {"SWITCHYARD_JOB", "train"}};
+  };
+  auto first = enter(one_, {"job_loop"}, settings("first"));
+  ASSERT_EQ(line_of(first), "ready") << first.finish(kLimit).err;
+  auto second = enter(two_, {"job_loop"}, settings("second"));
+  ASSERT_EQ(line_of(second), "ready") << second.finish(kLimit).err;
+  // The id names one user's jobs, so it is not one job.
+  EXPECT_EQ(host_job("first")["processes"].size(), 1U);
+  EXPECT_EQ(host_job("second")["processes"].size(), 1U);
+  for (const Words& words :
+       {Words{"set", "first", "--share", "2"}, Words{"pause", "first"}, Words{"swap-out", "first"},
+        Words{"stop", "--force"}, Words{"policy", "fair"}, Words{"backend", "none"}}) {
+    const auto end = cli_in(two_, words);
+    EXPECT_EQ(end.status, 5) << words.front() << ": " << end.err;
+  }
+  EXPECT_EQ(host_job("first")["share_weight"], 1);
+  // Root of the host stays root.
+  EXPECT_EQ(cli({"set", "first", "--share", "3"}, on_the_host()).status, 0);
+  EXPECT_EQ(cli({"set", "second", "--priority", "high"}, on_the_host()).status, 0);
+  EXPECT_EQ(cli({"policy", "fair"}, on_the_host()).status, 0);
+  EXPECT_EQ(first.finish(kLimit).err, "");
+  EXPECT_EQ(second.finish(kLimit).err, "");
+}
+
+TEST_P(TwoRoots, EachHasItsOwnJobsBelowTheCaps) {
+  auto daemon = host_monitor({"--cap-priority", "normal", "--cap-memory", "1GiB"});
+  ASSERT_EQ(::mkfifo((one_.root + "/tmp/go").c_str(), 0600), 0);
+  const char* const kScript =
+      "(read line < /tmp/go; export SWITCHYARD_SOCKET=/run/switchyard/monitor.sock;"
+      " switchyard set mine --share 2; echo $? > /tmp/own;"
+      " switchyard set mine --priority high; echo $? > /tmp/high;"
+      " job_alloc alloc:600 alloc:600 > /tmp/alloc 2>&1; echo > /tmp/done) > /dev/null 2>&1 &"
+      " exec job_loop";
+  auto job = enter(one_, {"sh", "-c", kScript},
+                   {{"SWITCHYARD_NAME", "mine"}, {"SWITCHYARD_PRIORITY", "high"}});
+  ASSERT_EQ(line_of(job), "ready") << job.finish(kLimit).err;
+  EXPECT_EQ(host_job("mine")["priority"], "normal") << "the cap";
+  std::ofstream(one_.root + "/tmp/go") << "go\n";
+  ASSERT_TRUE(eventually([&] { return fs::exists(one_.root + "/tmp/done"); }));
+  const auto said = [&](const char* file) {
+    std::string line;
+    std::ifstream in(one_.root + "/tmp/" + file);
+    std::getline(in, line, '\0');
+    return line;
+  };
+  EXPECT_EQ(said("own"), "0\n");
+  EXPECT_EQ(said("high"), "6\n");
+  EXPECT_NE(said("alloc").find("alloc 2"), std::string::npos) << said("alloc");
+  EXPECT_EQ(host_job("mine")["share_weight"], 2);
+}
+
+INSTANTIATE_TEST_SUITE_P(Namespaces, TwoRoots, ::testing::Bool(), [](const auto& users) {
+  return users.param ? "WithUsers" : "WithoutUsers";
+});
+
+// `switchyard run` on the host, and a sandbox below it.
+TEST_F(Containers, AProcessOfAJobThatGoesIntoOneStaysInItsJob) {
+  const Container one = make_container("one");
+  auto daemon = host_monitor();
+  Words command{built("switchyard"), "run", "--require", "--name", "boxed", "--"};
+  // The library would be looked for in the root file system, too.
+  const Words inside = in_container(one, {"/usr/lib/switchyard/switchyard-entrypoint", "job_loop"});
+  command.insert(command.end(),
+                 {"env", "-u", "LD_PRELOAD", "SWITCHYARD_SOCKET=", "LD_LIBRARY_PATH=/driver"});
+  command.insert(command.end(), inside.begin(), inside.end());
+  auto child = start(command, on_the_host());
+  ASSERT_EQ(line_of(child), "ready") << child.finish(kLimit).err;
+  EXPECT_EQ(host_job("boxed")["processes"].size(), 1U);
+  EXPECT_EQ(listing("ps", on_the_host())["jobs"].size(), 1U);
+  EXPECT_EQ(child.finish(kLimit).status, 0);
+}
+
 }  // namespace
 }  // namespace switchyard::system_tests
