@@ -60,24 +60,34 @@ Monitor::Monitor(Gpus& gpus, Settings settings, Time now, std::function<std::uin
   scheduler_.choose(settings_.rules);
 }
 
+// The job that the process means by an id. A process of a job that went into a container stays in
+// its job, as long as the kernel shows where it comes from.
+Job* Monitor::find_said(const std::string& id, const Peer& peer) {
+  if (Job* job = registry_.find_id_of(id, peer.owner())) return job;
+  if (peer.container.empty()) return nullptr;
+  const Job* job = job_by_descent(registry_, peer.pid);
+  return job != nullptr && job->id == id && job->uid == peer.uid ? registry_.find(job->key)
+                                                                 : nullptr;
+}
+
 Job* Monitor::job_of(const Peer& peer, const wire::Hello& hello, const JobCard& said, Time now,
                      std::string& refused) {
   auto knobs = parse_card(said, refused);
   if (!knobs) return nullptr;
   if (said.job[0] != '\0') {
-    if (Job* job = registry_.find_id_of(said.job, peer.uid)) return job;
+    if (Job* job = find_said(said.job, peer)) return job;
   }
   JobCard card = said;
-  const std::string over = settings_.caps.exceeded(peer.uid, *knobs);
-  settings_.caps.lower(peer.uid, *knobs, card);
+  const std::string over = settings_.caps.exceeded(peer.owner(), *knobs);
+  settings_.caps.lower(peer.owner(), *knobs, card);
   // Nobody answers a question here, so a name in use gets a number instead of a refusal.
   const bool named = card.name[0] != '\0' && card.name != std::string(card.job);
   if (named) set_text(card.name, registry_.free_name(card.name));
-  Job* job = registry_.make(card, *knobs, peer.uid, now, refused);
+  Job* job = registry_.make(card, *knobs, peer.owner(), now, refused);
   if (job == nullptr) return nullptr;
   if ((hello.flags & wire::kRejoin) == 0) job->asked = said;
-  job->ceiling_bytes = settings_.caps.ceiling(peer.uid);
-  job->most_weight = settings_.caps.most_weight(peer.uid);
+  job->ceiling_bytes = settings_.caps.ceiling(peer.owner());
+  job->most_weight = settings_.caps.most_weight(peer.owner());
   if (!over.empty()) {
     spdlog::warn("pid {} of {}: {}; it gets the cap", peer.pid, user_name(peer.uid), over);
   }
@@ -257,19 +267,19 @@ void Monitor::died(ClientId id) {
   departed_.erase(id);
 }
 
-Job* Monitor::create(const JobCard& card, uid_t uid, pid_t creator,
+Job* Monitor::create(const JobCard& card, const Owner& owner, pid_t creator,
                      const std::vector<std::size_t>& gpus, Time now, std::string& why) {
   now_ = now;
   const auto knobs = parse_card(card, why);
   if (!knobs) return nullptr;
-  Job* job = registry_.make(card, *knobs, uid, now, why);
+  Job* job = registry_.make(card, *knobs, owner, now, why);
   if (job == nullptr) return nullptr;
   job->named.insert(gpus.begin(), gpus.end());
   job->seen = job->named;
   job->asked = card;
   job->creator = creator;
-  job->ceiling_bytes = settings_.caps.ceiling(uid);
-  job->most_weight = settings_.caps.most_weight(uid);
+  job->ceiling_bytes = settings_.caps.ceiling(owner);
+  job->most_weight = settings_.caps.most_weight(owner);
   if ((knobs->memory || job->ceiling_bytes) && memory_.reserve(*job, now, why) == 0 &&
       !why.empty()) {
     creator_died(job->key);
@@ -277,7 +287,7 @@ Job* Monitor::create(const JobCard& card, uid_t uid, pid_t creator,
   }
   why.clear();
   had_a_job_ = true;
-  spdlog::info("job '{}' ({}) made for {}", job->name, job->id, user_name(uid));
+  spdlog::info("job '{}' ({}) made for {}", job->name, job->id, user_name(owner.uid));
   return job;
 }
 

@@ -70,8 +70,8 @@ class Monitor {
   void died(ClientId id);
 
   // Makes a job for processes to come. `creator` keeps it alive until creator_died().
-  Job* create(const JobCard& card, uid_t uid, pid_t creator, const std::vector<std::size_t>& gpus,
-              Time now, std::string& why);
+  Job* create(const JobCard& card, const Owner& owner, pid_t creator,
+              const std::vector<std::size_t>& gpus, Time now, std::string& why);
   void creator_died(JobKey key);
   // New knobs for a job, in force at once. REQUIRES: the caller checked permission and room.
   void change(Job& job, const JobCard& card, const Knobs& knobs, Time now);
@@ -127,6 +127,7 @@ class Monitor {
 
  private:
   // `said`: the card of the Hello.
+  Job* find_said(const std::string& id, const Peer& peer);
   Job* job_of(const Peer& peer, const wire::Hello& hello, const JobCard& said, Time now,
               std::string& refused);
   void fill_page(Client& client, const wire::Hello& hello, Job& job, Time now);

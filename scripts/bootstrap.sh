@@ -57,7 +57,10 @@ systemd-analyze         systemd
 systemd-socket-activate systemd
 zsh                     zsh
 fish                    fish
+podman                  podman
+musl-gcc                musl-tools
 LIST
+  ldconfig -p | grep -q 'libjemalloc\.so\.2' || missing+=(libjemalloc2)
   python3 -c 'import ensurepip' 2> /dev/null || missing+=(python3-venv)
 fi
 

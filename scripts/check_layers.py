@@ -48,7 +48,7 @@ FLOORS = {
     "monitor": ["platform", "policy", "core", "accounting", "scheduling", "residency", "status",
                 "statistics", "adaptation", "monitor",
                 "control", "transport", "options", "main"],
-    "tools": ["base", "backend", "policy", "ps", "run", "set", "stats", "status", "stop", "swap", "version",
+    "tools": ["entrypoint", "base", "backend", "cdi", "policy", "ps", "run", "set", "stats", "status", "stop", "swap", "version",
               "doctor", "migrate", "pause", "main"],
 }
 

@@ -127,7 +127,12 @@ kill "$activated"
 wait "$activated" || fail "the activated monitor ends with $?"
 [ -S "$socket" ] || fail "the monitor has removed a socket that is systemd's"
 
+step "containers"
+scripts/check_containers.sh "$root" "$build"
+
 step "the packages' removal"
+mkdir -p "$root/etc/cdi"
+"$root/usr/bin/switchyard" cdi generate --output "$root/etc/cdi/switchyard.json" 2> /dev/null
 dpkg_there --purge switchyard-demo switchyard
 listed > "$work/after"
 # Debian keeps groups of packages that are gone: files may still be theirs.

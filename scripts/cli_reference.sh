@@ -33,6 +33,7 @@ HEAD
   local command
   for command in $(commands); do help_of switchyard "$command"; done
   help_of switchyardd
+  help_of switchyard-entrypoint
 }
 
 plain() { tr '[:upper:]' '[:lower:]' | tr -s '[:space:]' '\n'; }

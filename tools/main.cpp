@@ -8,6 +8,7 @@
 #include "tools/backend/backend.h"
 #include "tools/base/command.h"
 #include "tools/base/suggest.h"
+#include "tools/cdi/cdi.h"
 #include "tools/doctor/doctor.h"
 #include "tools/migrate/migrate.h"
 #include "tools/pause/pause.h"
@@ -50,6 +51,7 @@ void declare(tools::CommandLine& line) {
   tools::add_policy(line);
   tools::add_backend(line);
   tools::add_stop(line);
+  tools::add_cdi(line);
   tools::add_doctor(line);
   tools::add_version(line);
 }

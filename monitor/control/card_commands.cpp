@@ -56,7 +56,7 @@ pid_t creator_of(const Peer& peer, const json& request) {
   // In another PID namespace the asker's own number means itself.
   if (own_pid(peer.pid) == pid) return peer.pid;
   const auto owner = process_owner(pid);
-  return owner && (peer.uid == 0 || *owner == peer.uid) ? pid : peer.pid;
+  return owner && may_change({*owner, container_id(pid)}, peer.owner()) ? pid : peer.pid;
 }
 
 // The GPUs that a job to come will see, from the text of CUDA_VISIBLE_DEVICES. Empty: all.
@@ -97,18 +97,18 @@ json create_job(Monitor& monitor, const Peer& peer, const json& request, Time no
   std::string why;
   // A cap below a default is no reason to refuse whoever did not ask for it.
   if (auto defaults = parse_card(card, why)) {
-    monitor.settings().caps.lower(peer.uid, *defaults, card);
+    monitor.settings().caps.lower(peer.owner(), *defaults, card);
   }
   const auto given = request.find("card");
   if (given != request.end() && !given->is_object()) return refusal(kUsage, "'card' is no object");
   if (given != request.end() && !read_knobs(*given, card, why)) return refusal(kUsage, why);
   const auto knobs = parse_card(card, why);
   if (!knobs) return refusal(kUsage, why);
-  if (why = monitor.settings().caps.exceeded(peer.uid, *knobs); !why.empty()) {
+  if (why = monitor.settings().caps.exceeded(peer.owner(), *knobs); !why.empty()) {
     return refusal(kRefusedByPolicy, why);
   }
   const pid_t creator = creator_of(peer, request);
-  const Job* job = monitor.create(card, peer.uid, creator > 0 ? creator : -1,
+  const Job* job = monitor.create(card, peer.owner(), creator > 0 ? creator : -1,
                                   visible_gpus(monitor.gpus(), request), now, why);
   if (job == nullptr) return refusal(kRefusedByPolicy, why);
   answer.created = job->key;
@@ -128,7 +128,7 @@ json change_job(Monitor& monitor, const Peer& peer, Job& job, const json& reques
   if (!read_knobs(request, card, why)) return refusal(kUsage, why);
   const auto knobs = parse_card(card, why);
   if (!knobs) return refusal(kUsage, why);
-  if (why = monitor.settings().caps.exceeded(peer.uid, *knobs); !why.empty()) {
+  if (why = monitor.settings().caps.exceeded(peer.owner(), *knobs); !why.empty()) {
     return refusal(kRefusedByPolicy, why);
   }
   if (knobs->memory && !monitor.memory().can_become(job, *knobs->memory, now, why)) {

@@ -31,10 +31,11 @@ Job* target_of(Monitor& monitor, const Peer& peer, const json& request, json& ou
                   fmt::format("no job '{}': 'switchyard ps' lists the jobs there are", target));
     return nullptr;
   }
-  if (may_change(*job, peer.uid)) return job;
-  out = refusal(kNoPermission, fmt::format("job '{}' belongs to {}: only its owner or root may "
+  if (may_change(owner_of(*job), peer.owner())) return job;
+  const char* where = job->uid == peer.uid ? " outside of this container" : "";
+  out = refusal(kNoPermission, fmt::format("job '{}' belongs to {}{}: only its owner or root may "
                                            "change it",
-                                           job->name, user_name(job->uid)));
+                                           job->name, user_name(job->uid), where));
   return nullptr;
 }
 

@@ -15,7 +15,9 @@ namespace {
 
 using nlohmann::json;
 
-bool owns_the_monitor(const Peer& peer) { return peer.uid == 0 || peer.uid == ::geteuid(); }
+bool owns_the_monitor(const Peer& peer) {
+  return peer.container.empty() && (peer.uid == 0 || peer.uid == ::geteuid());
+}
 
 json not_yours(const std::string& what) {
   return refusal(kNoPermission, fmt::format("this monitor belongs to {}: only its owner or root "

@@ -72,11 +72,11 @@ void remove_none(JobCard& card) {
 #undef SWITCHYARD_REMOVE_NONE
 }
 
-std::string Caps::exceeded(uid_t uid, const Knobs& knobs) const {
-  if (uid == 0) return {};
-  if (knobs.priority > priority_cap(*this, uid)) {
+std::string Caps::exceeded(const Owner& owner, const Knobs& knobs) const {
+  if (owner.is_root()) return {};
+  if (knobs.priority > priority_cap(*this, owner.uid)) {
     return fmt::format("priority {} is more than root allows here ({})", to_string(knobs.priority),
-                       to_string(priority_cap(*this, uid)));
+                       to_string(priority_cap(*this, owner.uid)));
   }
   if (share && !knobs.share.automatic && knobs.share.weight > *share) {
     return fmt::format("share {} is more than root allows here ({})", knobs.share.weight, *share);
@@ -88,10 +88,10 @@ std::string Caps::exceeded(uid_t uid, const Knobs& knobs) const {
   return {};
 }
 
-void Caps::lower(uid_t uid, Knobs& knobs, JobCard& card) const {
-  if (uid == 0) return;
-  if (knobs.priority > priority_cap(*this, uid)) {
-    knobs.priority = priority_cap(*this, uid);
+void Caps::lower(const Owner& owner, Knobs& knobs, JobCard& card) const {
+  if (owner.is_root()) return;
+  if (knobs.priority > priority_cap(*this, owner.uid)) {
+    knobs.priority = priority_cap(*this, owner.uid);
     set_text(card.priority, to_string(knobs.priority));
   }
   if (share && !knobs.share.automatic && knobs.share.weight > *share) {

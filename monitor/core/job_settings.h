@@ -10,6 +10,7 @@
 #include <set>
 #include <string>
 
+#include "monitor/platform/owner.h"
 #include "monitor/platform/time.h"
 #include "switchyard/card.h"
 #include "switchyard/settings.h"
@@ -54,18 +55,18 @@ struct Caps {
   std::optional<std::uint64_t> memory_bytes;
 
   // The part of `knobs` over the cap, as text that names the cap; empty when there is none.
-  std::string exceeded(uid_t uid, const Knobs& knobs) const;
+  std::string exceeded(const Owner& owner, const Knobs& knobs) const;
   // The most that a job of that user may have of each GPU, whether it asks for a quota or not;
   // none: no cap.
-  std::optional<std::uint64_t> ceiling(uid_t uid) const {
-    return uid == 0 ? std::nullopt : memory_bytes;
+  std::optional<std::uint64_t> ceiling(const Owner& owner) const {
+    return owner.is_root() ? std::nullopt : memory_bytes;
   }
   // What the weight of a job of that user may become by itself.
-  double most_weight(uid_t uid) const {
-    return uid == 0 ? kMostWeight : share.value_or(kMostWeight);
+  double most_weight(const Owner& owner) const {
+    return owner.is_root() ? kMostWeight : share.value_or(kMostWeight);
   }
   // Lowers what is over to the cap, in the values and in the card's text.
-  void lower(uid_t uid, Knobs& knobs, JobCard& card) const;
+  void lower(const Owner& owner, Knobs& knobs, JobCard& card) const;
 };
 
 }  // namespace switchyard::monitor

@@ -24,9 +24,9 @@ Job* Registry::find_id(const std::string& id) {
   return nullptr;
 }
 
-Job* Registry::find_id_of(const std::string& id, uid_t uid) {
+Job* Registry::find_id_of(const std::string& id, const Owner& owner) {
   for (auto& [key, job] : jobs_) {
-    if (job.uid == uid && (job.id == id || job.said_id == id)) return &job;
+    if (owner_of(job) == owner && (job.id == id || job.said_id == id)) return &job;
   }
   return nullptr;
 }
@@ -38,14 +38,15 @@ Job* Registry::find_target(const std::string& target) {
   return find_id(target);
 }
 
-Job* Registry::make(const JobCard& card, const Knobs& knobs, uid_t uid, Time now,
+Job* Registry::make(const JobCard& card, const Knobs& knobs, const Owner& owner, Time now,
                     std::string& why) {
+  const uid_t uid = owner.uid;
   if (!users_.may_make_job(uid, jobs_of(uid))) {
     why = users_.too_many_jobs(uid);
     return nullptr;
   }
   std::string id = card.job;
-  if (!id.empty() && find_id_of(id, uid) != nullptr) {
+  if (!id.empty() && find_id_of(id, owner) != nullptr) {
     why = fmt::format("a job with the id '{}' is running already", id);
     return nullptr;
   }
@@ -63,6 +64,7 @@ Job* Registry::make(const JobCard& card, const Knobs& knobs, uid_t uid, Time now
   if (id != card.job) job.said_id = card.job;
   job.name = name;
   job.uid = uid;
+  job.container = owner.container;
   job.card = card;
   set_text(job.card.job, id);
   set_text(job.card.name, name);

@@ -27,6 +27,7 @@
 #include "monitor/core/job_settings.h"
 #include "monitor/core/standing.h"
 #include "monitor/core/work.h"
+#include "monitor/platform/owner.h"
 #include "monitor/platform/processes.h"
 #include "monitor/platform/time.h"
 #include "monitor/platform/users.h"
@@ -113,7 +114,8 @@ struct Job {
   std::string said_id;  // under which its processes come, where another user's job has that id
   std::string name;     // how people address it
   uid_t uid = 0;
-  JobCard card{};  // as text, `set` included: what its pages show
+  std::string container;  // of its owner (owner.h)
+  JobCard card{};         // as text, `set` included: what its pages show
   // The same as whoever made it wrote it; none: this monitor found the job again.
   std::optional<JobCard> asked;
   bool told_other_settings = false;  // that a process of it asks for others
@@ -224,9 +226,9 @@ class Registry {
   std::uint64_t random() { return random_(); }
   Job* find(JobKey key);
   Job* find_id(const std::string& id);
-  // The job that processes of `uid` mean by an id: anybody may say one, and it names only jobs of
+  // The job that processes of an owner mean by an id: anybody may say one, and it names only jobs of
   // the same user.
-  Job* find_id_of(const std::string& id, uid_t uid);
+  Job* find_id_of(const std::string& id, const Owner& owner);
   // By name or id.
   Job* find_target(const std::string& target);
   const std::map<JobKey, Job>& jobs() const { return jobs_; }
@@ -235,7 +237,8 @@ class Registry {
   // Makes a job with the id and the name of the card, or with fresh ones where these are empty. The
   // id is fresh, too, where another user's job has it. Nullptr, with a reason, when the user has a
   // job of that id or too many jobs, or the name is in use.
-  Job* make(const JobCard& card, const Knobs& knobs, uid_t uid, Time now, std::string& why);
+  Job* make(const JobCard& card, const Knobs& knobs, const Owner& owner, Time now,
+            std::string& why);
   // A name like `wanted` that nobody has.
   std::string free_name(const std::string& wanted) const;
   // Forgets a job. pre: it has no client.
@@ -279,7 +282,6 @@ inline double weight_of(const Job& job) {
   return std::min(job.found_weight > 0 ? job.found_weight : asked, job.most_weight);
 }
 
-// Whether `uid` may change the job: its owner and root.
-inline bool may_change(const Job& job, uid_t uid) { return uid == 0 || uid == job.uid; }
+inline Owner owner_of(const Job& job) { return {job.uid, job.container}; }
 
 }  // namespace switchyard::monitor

@@ -112,7 +112,7 @@ std::optional<Peer> peer_of(int socket) {
   ucred found{};
   socklen_t bytes = sizeof(found);
   if (::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &found, &bytes) != 0) return std::nullopt;
-  return Peer{found.pid, found.uid};
+  return Peer{found.pid, found.uid, {}};
 }
 
 Fd open_process(pid_t pid, bool& dead) {

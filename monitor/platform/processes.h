@@ -10,6 +10,7 @@
 #include <optional>
 #include <string>
 
+#include "monitor/platform/owner.h"
 #include "monitor/platform/standstill.h"
 #include "switchyard/fd.h"
 
@@ -20,6 +21,9 @@ namespace switchyard::monitor {
 struct Peer {
   pid_t pid = 0;
   uid_t uid = static_cast<uid_t>(-1);
+  std::string container = {};  // owner.h; the server asks for it
+
+  Owner owner() const { return {uid, container}; }
 };
 
 std::optional<Peer> peer_of(int socket);

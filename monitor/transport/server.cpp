@@ -86,8 +86,9 @@ void Server::accept_waiting() {
 }
 
 void Server::admit(Fd socket) {
-  const auto peer = peer_of(socket.get());
+  auto peer = peer_of(socket.get());
   if (!peer) return monitor_.closer().hang_up(0, socket.release());
+  peer->container = container_of_peer(socket.get(), peer->pid);
   Users& users = monitor_.users();
   Admission admission{*peer, users.connect(peer->uid), {}};
   if (admission.seat == nullptr) {

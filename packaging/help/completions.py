@@ -145,7 +145,7 @@ PLACES = {"bash-completion/completions/switchyard": bash,
 
 
 def main(build, folder):
-    _, commands, _ = ask_all(build)
+    _, commands, *_ = ask_all(build)
     for place, write in PLACES.items():
         path = os.path.join(folder, place)
         os.makedirs(os.path.dirname(path), exist_ok=True)

@@ -84,9 +84,9 @@ def ask(build, *words):
 
 
 def ask_all(build):
-    """The command line, its subcommands, and the monitor."""
+    """The command line, its subcommands, the monitor, and the entrypoint of containers."""
     line = ask(build, "switchyard")
     commands = [ask(build, "switchyard", row.head) for row in line.rows("subcommands")]
     if not commands:
         raise SystemExit("help_texts: switchyard --help lists no command")
-    return line, commands, ask(build, "switchyardd")
+    return line, commands, ask(build, "switchyardd"), ask(build, "switchyard-entrypoint")

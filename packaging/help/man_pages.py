@@ -96,11 +96,12 @@ def page(help_text, section, see):
 
 
 def main(build, folder):
-    line, commands, monitor = ask_all(build)
-    all_pages = [("switchyard", 1), *(("-".join(c.words), 1) for c in commands), ("switchyardd", 8)]
-    short = [all_pages[0], all_pages[-1]]
+    line, commands, monitor, entrypoint = ask_all(build)
+    all_pages = [("switchyard", 1), *(("-".join(c.words), 1) for c in commands), ("switchyardd", 8),
+                 ("switchyard-entrypoint", 1)]
+    short = [all_pages[0], all_pages[-2]]
     for help_text, section, see in [(line, 1, all_pages), *((c, 1, short) for c in commands),
-                                    (monitor, 8, short)]:
+                                    (monitor, 8, short), (entrypoint, 1, short)]:
         name, text = page(help_text, section, see)
         os.makedirs(f"{folder}/man{section}", exist_ok=True)
         with open(f"{folder}/man{section}/{name}.{section}", "w", encoding="utf-8") as out:

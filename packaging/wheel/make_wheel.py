@@ -53,8 +53,10 @@ def staged(build, stage):
             relative = os.path.relpath(path, stage)
             program = relative.startswith("bin/")
             place = f"scripts/{relative[4:]}" if program else f"data/{relative}"
+            # Below lib/ and share/, too, there are programs: those of containers.
+            runs = program or os.access(path, os.X_OK) and ".so" not in name
             with open(path, "rb") as file:
-                yield f"{DATA}/{place}", file.read(), 0o755 if program else 0o644
+                yield f"{DATA}/{place}", file.read(), 0o755 if runs else 0o644
 
 
 def write(path, files, tag):

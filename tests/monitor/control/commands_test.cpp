@@ -279,6 +279,59 @@ TEST(Commands, SetByAnotherUserIsRefused) {
   EXPECT_EQ(rig.ask(request, 0)["ok"], true);
 }
 
+// What root of a container says.
+json ask_inside(Rig& rig, const json& request, const char* container) {
+  return json::parse(
+      answer_command(rig.monitor, {4321, 0, container}, request.dump(), rig.now).json);
+}
+
+TEST(Commands, RootOfAContainerIsAUserOfIts) {
+  Settings settings;
+  settings.caps.priority = Priority::kNormal;
+  settings.caps.memory_bytes = kGiB;
+  Rig rig(1, 4 * kGiB, settings);
+  rig.join({.name = "host"}, 0);
+  EXPECT_EQ(ask_inside(rig, {{"op", "create"}, {"card", {{"name", "box"}}}}, "one")["ok"], true);
+  const auto set = [](const char* target) {
+    return json{{"op", "set"}, {"target", target}, {"share", "2"}};
+  };
+  EXPECT_EQ(ask_inside(rig, set("box"), "one")["ok"], true);
+  EXPECT_EQ(rig.ask(set("box"), 0)["ok"], true) << "root of the host stays root";
+  for (const auto& [target, container] :
+       {std::pair("box", "two"), std::pair("host", "one"), std::pair("host", "two")}) {
+    const json reply = ask_inside(rig, set(target), container);
+    EXPECT_EQ(reply["code"], kNoPermission);
+    EXPECT_NE(reply["error"].get<std::string>().find("outside of this container"),
+              std::string::npos)
+        << reply;
+  }
+  // Caps hold for it, with the ceiling of memory that is one.
+  const json high = {{"op", "create"}, {"card", {{"priority", "high"}}}};
+  EXPECT_EQ(ask_inside(rig, high, "one")["code"], kRefusedByPolicy);
+  EXPECT_EQ(rig.ask(high, 0)["ok"], true);
+  EXPECT_EQ(rig.monitor.registry().find_target("box")->ceiling_bytes, kGiB);
+  // And the monitor is not its own.
+  for (const char* op : {"stop", "policy", "means"}) {
+    const json request = {{"op", op}, {"policy", "fair"}, {"means", "gate"}};
+    EXPECT_EQ(ask_inside(rig, request, "one")["code"], kNoPermission) << op;
+  }
+}
+
+TEST(Commands, AnIdNamesOnlyAJobOfTheSameContainer) {
+  Rig rig;
+  const auto create = [&](const char* container) {
+    return ask_inside(rig, {{"op", "create"}, {"card", {{"job", "train"}}}}, container);
+  };
+  const json one = create("one"), two = create("two");
+  EXPECT_EQ(one["job"], "train");
+  EXPECT_EQ(two["ok"], true) << "the id is another user's";
+  EXPECT_NE(two["job"], "train");
+  EXPECT_EQ(create("one")["ok"], false) << "it has that one already";
+  EXPECT_EQ(rig.monitor.registry().find_id_of("train", {0, "one"})->id, "train");
+  EXPECT_EQ(rig.monitor.registry().find_id_of("train", {0, "two"})->id, two["job"]);
+  EXPECT_EQ(rig.monitor.registry().find_id_of("train", 0), nullptr);
+}
+
 TEST(Commands, SetAnswersTheJobAsPsListsIt) {
   Rig rig;
   rig.join({.name = "x"});

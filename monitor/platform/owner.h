@@ -1,0 +1,49 @@
+// The owner of a process or a job: a user of the host, and the container that it is in.
+//
+// Concept. The user alone is not enough, for root in two containers is two users, and neither is
+// the host's root. The container is a text to compare. It is empty for the monitor's own
+// namespaces. Else it names the namespaces, as the kernel numbers them, and the outermost container
+// of the cgroup's path. A user may make cgroups of any name below one that is theirs, and processes
+// in namespaces of their own. So a container only takes rights away: it never gives any.
+//
+// Threading: plain values; what reads /proc does so on any thread.
+#pragma once
+
+#include <sys/types.h>
+
+#include <string>
+#include <string_view>
+#include <utility>
+
+namespace switchyard::monitor {
+
+struct Owner {
+  Owner(uid_t user, std::string in = {}) : uid(user), container(std::move(in)) {}  // NOLINT
+
+  uid_t uid;
+  std::string container;
+
+  bool operator==(const Owner& other) const = default;
+  // Of the machine, or of what the monitor itself is in.
+  bool is_root() const { return uid == 0 && container.empty(); }
+};
+
+// Whether `who` may change what belongs to `owner`. Root may, and the owner. So may the same user
+// outside of the container, who could kill its processes, too.
+inline bool may_change(const Owner& owner, const Owner& who) {
+  return who.is_root() ||
+         (who.uid == owner.uid && (who.container.empty() || who.container == owner.container));
+}
+
+// The path of the outermost container in the text of /proc/PID/cgroup; empty: there is none. A part
+// that has 64 hexadecimal digits together names one: Docker, containerd, CRI-O and podman do so.
+std::string container_cgroup(std::string_view text);
+
+// The container of a process, from its namespaces and its cgroup. It is "unknown" where we may not
+// look: nobody else is in it.
+std::string container_id(pid_t pid);
+
+// The same for the process at the other end of a socket, also where its number is another's by now.
+std::string container_of_peer(int socket, pid_t pid);
+
+}  // namespace switchyard::monitor
