@@ -56,6 +56,8 @@ Monitor::Monitor(Gpus& gpus, Settings settings, Time now, std::function<std::uin
       now_(now),
       loads_at_(now),
       last_job_at_(now) {
+  registry_.tells(journal_);
+  journal_.take(event_of(EventKind::kMonitorBegins, 0, Peer{::getpid(), ::geteuid()}, now));
   scheduler_.choose(settings_.means);
   scheduler_.choose(settings_.rules);
 }
@@ -85,6 +87,7 @@ Job* Monitor::job_of(const Peer& peer, const wire::Hello& hello, const JobCard& 
   if (named) set_text(card.name, registry_.free_name(card.name));
   Job* job = registry_.make(card, *knobs, peer.owner(), now, refused);
   if (job == nullptr) return nullptr;
+  note_begin(*job, peer.pid, now);
   if ((hello.flags & wire::kRejoin) == 0) job->asked = said;
   job->ceiling_bytes = settings_.caps.ceiling(peer.owner());
   job->most_weight = settings_.caps.most_weight(peer.owner());
@@ -216,6 +219,8 @@ void Monitor::log_refused_memory(const Client& client, const wire::Charge& asked
       lane == client.lanes.end() || !memory_lines_.may(client.job, now, last)) {
     return;
   }
+  const std::size_t gpu = lane->second.gpu;
+  note_refused_memory(client, asked, gpu, charged.verdict, now);
   const Job* job = registry_.find(client.job);
   const char* why = charged.verdict == wire::kOverQuota ? "its quota does not have it"
                     : charged.verdict == wire::kGpuFull ? "the GPU does not have it"
@@ -223,7 +228,17 @@ void Monitor::log_refused_memory(const Client& client, const wire::Charge& asked
   spdlog::warn(
       "job '{}' of {}: {} bytes refused to pid {} ({}) on GPU {}: {}; {} are left (once a minute)",
       job->name, user_name(job->uid), asked.bytes, client.peer.pid, client.process,
-      gpus_[lane->second.gpu].info.index, why, charged.available_bytes);
+      gpus_[gpu].info.index, why, charged.available_bytes);
+}
+
+// As often as the log has it: a program may ask again and again.
+void Monitor::note_refused_memory(const Client& client, const wire::Charge& asked, std::size_t gpu,
+                                  std::uint32_t verdict, Time now) {
+  HistoryEvent event = event_of(EventKind::kMemoryRefused, client.job, client.peer, now);
+  set_gpu(event, gpu);
+  event.value = asked.bytes;
+  event.reason = static_cast<std::uint8_t>(verdict);
+  journal_.take(event);
 }
 
 wire::Charged Monitor::refresh(ClientId id, const wire::Charge& asked, Time now) {
@@ -274,6 +289,7 @@ Job* Monitor::create(const JobCard& card, const Owner& owner, pid_t creator,
   if (!knobs) return nullptr;
   Job* job = registry_.make(card, *knobs, owner, now, why);
   if (job == nullptr) return nullptr;
+  note_begin(*job, creator, now);
   job->named.insert(gpus.begin(), gpus.end());
   job->seen = job->named;
   job->asked = card;
@@ -303,7 +319,12 @@ void Monitor::drop_if_done(JobKey key) {
   memory_.forget(*job);
   residency_.room_came();
   registry_.drop(key);
+  journal_.job_ends(key, now_);
   last_job_at_ = now_;
+}
+
+void Monitor::note_begin(const Job& job, pid_t pid, Time now) {
+  journal_.job_begins(job.key, {job.id, job.name, job.uid}, pid, now);
 }
 
 void Monitor::change(Job& job, const JobCard& card, const Knobs& knobs, Time now) {
@@ -352,11 +373,11 @@ void Monitor::pause(Job& job, Time until, Releases releases, Time now) {
   look(now);
 }
 
-void Monitor::resume(Job& job, Time now) {
+void Monitor::resume(Job& job, Time now, const std::optional<Peer>& by) {
   count_usage(now);
   gangs::cancel(registry_, job);
   want_in(job, now);
-  monitor::resume(job, now);
+  monitor::resume(job, by, now);
   look(now);
 }
 
@@ -375,8 +396,8 @@ void Monitor::swap_in(Job& job, Time now) {
   look(now);
 }
 
-void Monitor::migrate(Job& job, std::size_t to, Time now) {
-  migrations_.begin(job, to, now);
+void Monitor::migrate(Job& job, std::size_t to, Time now, const std::optional<Peer>& by) {
+  migrations_.begin(job, to, by, now);
   look(now);
 }
 

@@ -23,6 +23,7 @@
 #include "monitor/core/refused_processes.h"
 #include "monitor/core/registry.h"
 #include "monitor/core/shared_memory.h"
+#include "monitor/history/journal.h"
 #include "monitor/platform/closer.h"
 #include "monitor/platform/gpus.h"
 #include "monitor/platform/line_bound.h"
@@ -78,12 +79,13 @@ class Monitor {
 
   // Holds a job back, from now on and in one look. `until` 0: until resume(). `release`: its memory
   // leaves the device, too. REQUIRES: the job is swappable, for that and for the two below.
+  // `by`: the person who asks.
   void pause(Job& job, Time until, Releases releases, Time now);
-  void resume(Job& job, Time now);
+  void resume(Job& job, Time now, const std::optional<Peer>& by = {});
   void swap_out(Job& job, Time now);
   void swap_in(Job& job, Time now);
   // It goes to another GPU. REQUIRES: Migrations::why_not() has nothing against it.
-  void migrate(Job& job, std::size_t to, Time now);
+  void migrate(Job& job, std::size_t to, Time now, const std::optional<Peer>& by = {});
   // Computes each job's status as of now.
   void look_at_status(Time now);
   // The same, and adds to the sums what each job had and waited for since the last time.
@@ -109,6 +111,7 @@ class Monitor {
   Gpus& door() { return door_; }
   Registry& registry() { return registry_; }
   RefusedProcesses& refused_processes() { return refused_processes_; }
+  Journal& journal() { return journal_; }
   GpuAccounts& gpus() { return gpus_; }
   NvmlSampler& sampler() { return sampler_; }
   MemoryBroker& memory() { return memory_; }
@@ -137,6 +140,9 @@ class Monitor {
                                   Job& job);
   void forget_departed(pid_t pid);
   void drop_if_done(JobKey key);
+  void note_begin(const Job& job, pid_t pid, Time now);
+  void note_refused_memory(const Client& client, const wire::Charge& asked, std::size_t gpu,
+                           std::uint32_t verdict, Time now);
   bool follow_jobs(Time now);
   void follow_soon(Time now);
   bool adapt_if_due(Time now);
@@ -148,6 +154,7 @@ class Monitor {
   Users users_;
   LineBound command_lines_{60};  // of each user
   LineBound memory_lines_{1};    // of each job
+  Journal journal_;
   Registry registry_;
   RefusedProcesses refused_processes_;
   GpuAccounts gpus_;

@@ -46,9 +46,10 @@ FLOORS = {
              "doors"],
     "shim/swap": ["mover", "host", "memory", "transfer", "residency", "calls"],
     "monitor": ["platform", "policy", "core", "accounting", "scheduling", "residency", "status",
-                "statistics", "adaptation", "monitor",
+                "statistics", "adaptation", "history", "monitor",
                 "control", "transport", "options", "main"],
-    "tools": ["entrypoint", "base", "backend", "cdi", "policy", "ps", "run", "set", "stats", "status", "stop", "swap", "version",
+    "tools": ["entrypoint", "base", "backend", "cdi", "events", "policy", "ps", "run", "set",
+              "stats", "status", "stop", "swap", "version",
               "doctor", "migrate", "pause", "main"],
 }
 

@@ -46,6 +46,11 @@
 //                                         "swap_taken_over_bytes" came in memory that another job
 //                                         handed over (handover.h),
 //                                         "swap_times_out" times
+//   {"op":"events","since"?:N,"seconds"?:S,"target"?:NAME}
+//                                       → "events" with a number above N, of the last S seconds,
+//                                         of one job; so many as one answer takes. "last": the N
+//                                         to ask with next, at once if "more". "lost": how many
+//                                         behind N were forgotten before they were read
 //   {"op":"create","pid":P,"card":{..},"cuda_visible_devices"?}
 //                                       → "job", "name": reserves the quota for a job to come, on
 //                                         the GPUs that it will see; the job lives while P lives or

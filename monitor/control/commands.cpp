@@ -6,6 +6,7 @@
 
 #include "monitor/control/audit.h"
 #include "monitor/control/card_commands.h"
+#include "monitor/control/event_listing.h"
 #include "monitor/control/listing.h"
 #include "monitor/control/reply.h"
 #include "monitor/control/settings_commands.h"
@@ -157,10 +158,11 @@ json hold(Monitor& monitor, const Peer& peer, Job& job, const std::string& op, c
   // A gang that is on its way into its pause is paused for a person.
   const bool was_paused = job.pause.on || gangs::waits(job);
   job.gang.failure.clear();
-  if (leaves) job.out_by = peer.uid;
-  if (pauses) job.pause.by = peer.uid;
+  const bool returns = !leaves && !pauses && job.memory->state != residency::State::kResident;
+  if (leaves || returns) job.memory.asked_by = peer;
+  if (pauses) job.pause.by = peer;
   if (pauses) monitor.pause(job, *until, releases, now);
-  if (op == "resume") monitor.resume(job, now);
+  if (op == "resume") monitor.resume(job, now, peer);
   if (op == "swap-out") monitor.swap_out(job, now);
   if (op == "swap-in") monitor.swap_in(job, now);
   const Awaits awaits = leaves              ? Awaits::kOut
@@ -202,7 +204,8 @@ std::optional<std::size_t> gpu_named(const GpuAccounts& gpus, const std::string&
   return std::nullopt;
 }
 
-json migrate(Monitor& monitor, Job& job, const json& request, Time now, Answer& answer) {
+json migrate(Monitor& monitor, const Peer& peer, Job& job, const json& request, Time now,
+             Answer& answer) {
   json out;
   const auto to = gpu_named(monitor.gpus(), text_of(request, "to").value_or(""), out);
   if (!to) return out;
@@ -212,7 +215,7 @@ json migrate(Monitor& monitor, Job& job, const json& request, Time now, Answer& 
     return refusal(kRefusedByPolicy, fmt::format("job '{}' cannot go to GPU {}: {}", job.name,
                                                  monitor.gpus()[*to].info.index, why));
   }
-  monitor.migrate(job, *to, now);
+  monitor.migrate(job, *to, now, peer);
   if (auto ready = reply_if_ready(monitor, Awaits::kMoved, job, now)) return *ready;
   answer.awaits = Awaits::kMoved;
   answer.job = job.key;
@@ -249,13 +252,14 @@ json dispatch(Monitor& monitor, const Peer& peer, const json& request, Time now,
     if (job == nullptr) return out;
     if (op == "set") return change_job(monitor, peer, *job, request, now);
     return holds ? hold(monitor, peer, *job, op, request, now, answer)
-                 : migrate(monitor, *job, request, now, answer);
+                 : migrate(monitor, peer, *job, request, now, answer);
   }
+  if (op == "events") return list_events(monitor, request, now);
   if (op == "policy") return choose_policy(monitor, peer, request, now);
   if (op == "means") return choose_means(monitor, peer, request, now);
   if (op == "stop") return stop_monitor(monitor, peer, request);
   return refusal(
-      kUsage, fmt::format("no operation '{}': there are version, status, ps, create, "
+      kUsage, fmt::format("no operation '{}': there are version, status, ps, events, create, "
                           "set, pause, resume, swap-out, swap-in, migrate, policy, means and stop",
                           op));
 }
@@ -277,6 +281,7 @@ json dispatch_and_log(Monitor& monitor, const Peer& peer, const json& request, T
   if (monitor.users().bounded(peer.uid) && !monitor.command_lines().may(peer.uid, now, last)) {
     return out;
   }
+  note_command(monitor, peer, request, out, *text, now);
   spdlog::info("{}: {}{}", actor(peer), *text,
                last ? "; further commands of this user are not logged for a minute" : "");
   return out;

@@ -72,6 +72,8 @@ Job* Registry::make(const JobCard& card, const Knobs& knobs, const Owner& owner,
   // Some knobs imply it, and the library reads this one.
   if (knobs.swappable) set_text(job.card.swappable, "yes");
   job.since = now;
+  job.tap = tap_;
+  job.memory.tells(tap_, job.key);
   return &jobs_.emplace(job.key, std::move(job)).first->second;
 }
 

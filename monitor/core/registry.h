@@ -24,6 +24,8 @@
 
 #include "monitor/core/account.h"
 #include "monitor/core/client_page.h"
+#include "monitor/core/events.h"
+#include "monitor/core/job_memory.h"
 #include "monitor/core/job_settings.h"
 #include "monitor/core/standing.h"
 #include "monitor/core/work.h"
@@ -32,7 +34,6 @@
 #include "monitor/platform/time.h"
 #include "monitor/platform/users.h"
 #include "monitor/policy/cut.h"
-#include "monitor/policy/job_residency.h"
 #include "monitor/policy/migration.h"
 #include "monitor/policy/parking.h"
 #include "monitor/policy/stalls.h"
@@ -46,7 +47,7 @@ struct Pause {
   Time since{0};
   bool at_cut = false;         // no rank of it waits for another (gangs.h)
   bool decided = false;        // by a person who asked this monitor, not by what a client remembers
-  std::optional<uid_t> by;     // that person, if it is known
+  std::optional<Peer> by;      // that person, if it is known
   std::uint64_t progress = 0;  // of its clients, and when that was seen to move
   Time moved_at{0};
 };
@@ -93,6 +94,7 @@ struct Migration {
   std::size_t from = 0, to = 0;  // GPUs
   std::string failure;           // why the last one failed; empty: it did not
   int code = 0;                  // for people (status.h)
+  std::optional<Peer> by;        // the person who asked for it
   std::uint64_t most = 0;        // bytes of it that were there at once since its contexts are
   std::size_t goal() const { return state.back ? from : to; }
   std::size_t start() const { return state.back ? to : from; }
@@ -129,8 +131,8 @@ struct Job {
   GangKind gang_kind = GangKind::kNone;  // as of the last tick
   bool turn_ends = false;  // its ranks are to stop, for it is another's turn (policy/grants.h)
   Migration migration;
-  residency::Machine memory;    // where it is, and why it is wanted off the device
-  std::optional<uid_t> out_by;  // the person who had it swapped out last
+  JobMemory memory;  // where it is, and why it is wanted off the device
+  Tap tap;           // of its pauses and moves
   Turn turn;
   Restraint restraint;
   bool stands = false;                  // its processes can't act, or a rank can't (standing.h)
@@ -224,6 +226,9 @@ class Registry {
   Registry(std::function<std::uint64_t()> random, const Users& users);
 
   std::uint64_t random() { return random_(); }
+  // The place to which taps tell: of clients, and of jobs that are made from now on.
+  void tells(Sink& sink) { tap_ = Tap(sink); }
+  const Tap& tap() const { return tap_; }
   Job* find(JobKey key);
   Job* find_id(const std::string& id);
   // The job that processes of an owner mean by an id: anybody may say one, and it names only jobs of
@@ -267,6 +272,7 @@ class Registry {
 
   std::function<std::uint64_t()> random_;
   const Users& users_;
+  Tap tap_;
   JobKey next_job_ = 1;
   ClientId next_client_ = 1;
   std::map<JobKey, Job> jobs_;

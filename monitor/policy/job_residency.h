@@ -71,6 +71,7 @@ class Reasons {
   constexpr Reasons() = default;
   constexpr Reasons(Reason reason) : bits_(static_cast<std::uint8_t>(reason)) {}  // NOLINT
   constexpr bool any() const { return bits_ != 0; }
+  constexpr std::uint8_t bits() const { return bits_; }
   constexpr bool has(Reason reason) const { return (bits_ & static_cast<unsigned>(reason)) != 0; }
   // Only another job needs its memory, so a part of it may stay.
   constexpr bool only_yields() const { return without(Reason::kYield) == Reasons(); }

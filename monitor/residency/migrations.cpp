@@ -47,6 +47,36 @@ void rename(std::set<std::size_t>& gpus, std::size_t a, std::size_t b) {
   if (had_b) gpus.insert(a);
 }
 
+std::optional<EventKind> kind_of(migration::Action action) {
+  switch (action) {
+    case migration::Action::kNothing:
+      return std::nullopt;
+    case migration::Action::kPrepare:
+      return EventKind::kMovePrepares;
+    case migration::Action::kLeave:
+      return EventKind::kMoveLeaves;
+    case migration::Action::kLand:
+      return EventKind::kMoveLands;
+    case migration::Action::kArrive:
+      return EventKind::kMoveArrives;
+    case migration::Action::kEnd:
+      return EventKind::kMoveEnded;
+  }
+  return std::nullopt;
+}
+
+void tell(const Job& job, migration::Action action, Time now) {
+  const Migration& move = job.migration;
+  const auto kind = kind_of(action);
+  if (!kind) return;
+  const bool ends = action == migration::Action::kEnd;
+  const bool failed = ends && !move.failure.empty();
+  HistoryEvent event = event_of(*kind, job.key, move.by, now);
+  set_gpu(event, failed ? move.from : ends ? move.to : move.goal());
+  event.value = failed ? static_cast<unsigned>(move.code) : move.state.back && !ends ? 1 : 0;
+  job.tap.tell(event);
+}
+
 }  // namespace
 
 Migrations::Migrations(Registry& registry, GpuAccounts& gpus, MemoryBroker& memory,
@@ -69,11 +99,11 @@ void Migrations::for_spare_pools(Job& job, Each each) {
   });
 }
 
-void Migrations::begin(Job& job, std::size_t to, Time now) {
+void Migrations::begin(Job& job, std::size_t to, const std::optional<Peer>& by, Time now) {
   const std::size_t from = *used_gpus(registry_, job).begin();
   spdlog::info("job '{}' goes from GPU {} to GPU {}", job.name, gpus_[from].info.index,
                gpus_[to].info.index);
-  job.migration = {{}, from, to, "", kOk, 0};
+  job.migration = {{}, from, to, "", kOk, by, 0};
   bool spare = false;
   for_spare_pools(job, [&](const Client&, unsigned, const Client::Lane&, bool) { spare = true; });
   const migration::Step step = migration::begin(spare, now);
@@ -184,6 +214,7 @@ void Migrations::note_prepared(const Job& job, const migration::Seen& seen, Time
 }
 
 void Migrations::act(Job& job, migration::Action action, Time now) {
+  tell(job, action, now);
   switch (action) {
     case migration::Action::kNothing:
       return;

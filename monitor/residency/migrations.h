@@ -31,8 +31,8 @@ class Migrations {
 
   // Why the job can't go to that GPU, before anything is touched; empty: it can.
   std::string why_not(const Job& job, std::size_t to, Time now);
-  // pre: nothing speaks against it.
-  void begin(Job& job, std::size_t to, Time now);
+  // `by`: the person who asks for it. pre: nothing speaks against it.
+  void begin(Job& job, std::size_t to, const std::optional<Peer>& by, Time now);
 
   // Looks at all of them. True: one has ended, so what it kept is free.
   bool follow(Time now);

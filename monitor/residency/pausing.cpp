@@ -9,6 +9,12 @@ namespace {
 constexpr Time kNumberedFor = std::chrono::seconds(2);
 constexpr Time kStandsStill = std::chrono::milliseconds(50);
 
+void tell_pause(const Job& job, Time now) {
+  HistoryEvent event = event_of(EventKind::kPaused, job.key, job.pause.by, now);
+  event.value = static_cast<std::uint64_t>(job.pause.until.count());
+  job.tap.tell(event);
+}
+
 }  // namespace
 
 void pause(Job& job, Time until, Releases releases, Time now) {
@@ -22,13 +28,17 @@ void pause(Job& job, Time until, Releases releases, Time now) {
                      .contexts = releases == Releases::kContextsToo},
                     now);
   }
+  tell_pause(job, now);
   spdlog::info("job '{}' is paused", job.name);
 }
 
-void resume(Job& job, Time now) {
+void resume(Job& job, const std::optional<Peer>& by, Time now) {
   const residency::Reasons ends = residency::kUntilItWorks.with(residency::Reason::kPause);
   job.memory.take({.event = residency::Event::kWantedIn, .reasons = ends}, now);
-  if (job.pause.on) spdlog::info("job '{}' is resumed", job.name);
+  if (job.pause.on) {
+    job.tap.tell(event_of(EventKind::kResumed, job.key, by, now));
+    spdlog::info("job '{}' is resumed", job.name);
+  }
   job.pause = {};
   // A process that is heard later shall not restore it.
   job.pause.decided = true;
@@ -44,6 +54,7 @@ void restore_pause(Job& job, const wire::Hello& hello, Time now) {
   if (!job.pause.on) job.pause.since = now;
   job.pause.on = true;
   job.pause.until = until;
+  tell_pause(job, now);
   spdlog::info("job '{}' was paused before this monitor came, and stays so", job.name);
 }
 
@@ -51,7 +62,7 @@ bool end_pauses(Registry& registry, Time now) {
   bool ended = false;
   for (auto& [key, job] : registry.jobs()) {
     if (!job.pause.on || job.pause.until == Time{0} || job.pause.until > now) continue;
-    resume(job, now);
+    resume(job, std::nullopt, now);
     ended = true;
   }
   return ended;

@@ -21,7 +21,8 @@ void pause(Job& job, Time until, Releases releases, Time now);
 // It ends at once, wherever memory is: the library holds each process until its own is back. One
 // whose memory is there may be awaited by another that is still leaving: a collective of that one
 // stands on its GPU.
-void resume(Job& job, Time now);
+// `by`: the person who asks for it; none: its time is over.
+void resume(Job& job, const std::optional<Peer>& by, Time now);
 // The pause of a client that was with another monitor.
 void restore_pause(Job& job, const wire::Hello& hello, Time now);
 // Ends the pauses whose time is over. True: there was one.

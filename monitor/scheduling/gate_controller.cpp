@@ -3,6 +3,17 @@
 #include <spdlog/spdlog.h>
 
 namespace switchyard::monitor {
+namespace {
+
+HistoryEvent change_of(const Client& client, const Client::Lane& state, const GateOrder& order,
+                       Time now) {
+  HistoryEvent out = event_of(EventKind::kGate, client.job, client.peer, now);
+  set_gpu(out, state.gpu);
+  out.value = static_cast<std::uint64_t>(state.order.closed) << 32 | order.closed;
+  return out;
+}
+
+}  // namespace
 
 GateOrder order_of(const policy::ClientPlan& plan, const Job& job, const MeansInForce& means,
                    bool leaving) {
@@ -25,7 +36,7 @@ GateOrder order_of(const policy::ClientPlan& plan, const Job& job, const MeansIn
 }
 
 void order_gate(Client& client, unsigned lane, Client::Lane& state, const GateOrder& order,
-                Time now) {
+                const Tap& tap, Time now) {
   client.page->write_gate(lane, order);
   client.page->write_pause(order.paused, order.pause_until_ns);
   if (!order.numbered()) {
@@ -34,6 +45,7 @@ void order_gate(Client& client, unsigned lane, Client::Lane& state, const GateOr
     state.numbered_since = now;
   }
   if (order.closed != state.order.closed) {
+    tap.tell(change_of(client, state, order, now));
     spdlog::debug("client {} (pid {}): gate {:#x} on lane {}", client.id, client.peer.pid,
                   order.closed, lane);
   }

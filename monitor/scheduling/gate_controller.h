@@ -17,9 +17,10 @@ namespace switchyard::monitor {
 GateOrder order_of(const policy::ClientPlan& plan, const Job& job, const MeansInForce& means,
                    bool leaving = false);
 
-// Brings the order into the page, and remembers since when the client numbers its work.
+// Brings the order into the page, and remembers since when the client numbers its work. A gate that
+// opens or closes is told to `tap`.
 void order_gate(Client& client, unsigned lane, Client::Lane& state, const GateOrder& order,
-                Time now);
+                const Tap& tap, Time now);
 
 // Whether the client numbers its work, so that the GPU itself tells when it has done it.
 bool numbered(const Client::Lane& state, const GateReport& gate);

@@ -213,7 +213,8 @@ void Scheduler::apply(std::size_t gpu, const policy::Plan& plan, Time now) {
       state.share_got = each.share_got;
       add_to(state, each, now);
       order_gate(client, lane, state,
-                 order_of(each, job, means, leaving(client) || job.gang.gathers()), now);
+                 order_of(each, job, means, leaving(client) || job.gang.gathers()), registry_.tap(),
+                 now);
       state.asked_to_wake = each.wake && (means.slices || means.gates);
       if (state.asked_to_wake) client.page->ask_to_wake(lane);
     }

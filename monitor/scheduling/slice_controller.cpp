@@ -12,6 +12,13 @@ namespace {
 constexpr Time kConfirmPause = std::chrono::milliseconds(5);
 constexpr Time kConfirmLimit = std::chrono::milliseconds(300);
 
+HistoryEvent change_of(const Client& client, std::size_t gpu, const Slices& slices, Time now) {
+  HistoryEvent out = event_of(EventKind::kSlice, client.job, client.peer, now);
+  set_gpu(out, gpu);
+  out.value = static_cast<std::uint64_t>(slices.copy_us) << 32 | slices.compute_us;
+  return out;
+}
+
 }  // namespace
 
 SliceController::SliceController(Registry& registry, GpuAccounts& accounts, Time quiet_until)
@@ -71,6 +78,7 @@ Time SliceController::write(std::size_t gpu, Time now) {
     for (auto& [lane, state] : client.lanes) {
       if (state.gpu == gpu) client.page->write_slices(lane, write.slices, write.seq);
     }
+    registry_.tap().tell(change_of(client, gpu, write.slices, now));
     spdlog::debug("{}: client {} (pid {}) gets slices of {} us, copies {} us",
                   accounts_[gpu].info.uuid_text, write.client, client.peer.pid,
                   write.slices.compute_us, write.slices.copy_us);

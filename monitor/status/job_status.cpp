@@ -34,6 +34,10 @@ Reason reason_of(residency::Reasons wanted_out) {
                                                      : Reason::kNone;
 }
 
+By person(const std::optional<Peer>& who) {
+  return who ? By{.uid = who->uid, .pid = who->pid} : By{};
+}
+
 std::optional<Status> status_of_stop(const SeenJob& job, const SeenProcess* process) {
   if (process != nullptr ? process->stands == Standstill::kNone : !job.stands) return std::nullopt;
   const SeenProcess* stopped = process;
@@ -69,7 +73,7 @@ std::optional<Status> status_of_memory(const SeenJob& job) {
                   job.wanted_out.any() ? reason_of(job.wanted_out) : Reason::kReturns};
       break;
   }
-  if (out.code.reason == Reason::kSwapOut) out.by.uid = job.out_by;
+  if (out.code.reason == Reason::kSwapOut) out.by = person(job.out_by);
   return out;
 }
 
@@ -110,7 +114,7 @@ std::optional<Status> status_of_cut(const SeenJob& job) {
 std::optional<Status> status_of_all(const SeenJob& job, const SeenProcess* process) {
   if (job.paused) {
     return Status{.code = {State::kPaused, Reason::kPause},
-                  .by = {.uid = job.paused_by},
+                  .by = person(job.paused_by),
                   .since = job.paused_since};
   }
   if (auto stop = status_of_stop(job, process)) return stop;
@@ -137,7 +141,7 @@ struct Gates {
 Status status_of_gates(const SeenJob& job, const Gates& gates) {
   switch (hold_of_gate(gates.held_by)) {
     case Hold::kPause:
-      return {.code = {State::kPaused, Reason::kPause}, .by = {.uid = job.paused_by}};
+      return {.code = {State::kPaused, Reason::kPause}, .by = person(job.paused_by)};
     case Hold::kGuard:
       return {.code = {State::kHeld, Reason::kGuard}, .by = {.job = job.guarded}};
     case Hold::kLimit:

@@ -100,6 +100,7 @@ struct By {
   JobKey job = 0;
   std::string name = {};          // of the job
   std::optional<uid_t> uid = {};  // of its owner, or of the person
+  pid_t pid = 0;                  // the process by which the person asked
   bool known() const { return job != 0 || uid.has_value(); }
   bool operator==(const By&) const = default;
 };
@@ -167,7 +168,7 @@ struct SeenJob {
   std::vector<std::size_t> gpus = {};  // that it sees
   bool paused = false;
   Time paused_since{0};
-  std::optional<uid_t> paused_by = {};
+  std::optional<Peer> paused_by = {};
   bool stands = false;  // a process can't act, and the job does not work without it
   bool moves = false;   // to another GPU,
   bool prepares = false;
@@ -176,8 +177,8 @@ struct SeenJob {
   Time moves_since{0};
   ResidencyState where = ResidencyState::kResident;
   residency::Reasons wanted_out = {};
-  std::optional<uid_t> out_by = {};  // a person who wanted it
-  Time memory_since{0};              // that it waits for room, or moves; 0: not known
+  std::optional<Peer> out_by = {};  // a person who wanted it
+  Time memory_since{0};             // that it waits for room, or moves; 0: not known
   std::uint64_t away_bytes = 0;
   std::vector<std::size_t> places = {};  // GPUs that `where` is about; empty: all of them
   std::vector<std::size_t> parked_on = {};

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "monitor/core/lanes.h"
+#include "monitor/status/changes.h"
 
 namespace switchyard::monitor::status {
 namespace {
@@ -24,7 +25,7 @@ void see_memory(const Registry& registry, const Job& job, SeenJob& out) {
   out.where = residency_of(registry, job);
   if (out.where == ResidencyState::kResident) return;
   out.wanted_out = job.memory->wanted_out;
-  out.out_by = job.out_by;
+  out.out_by = job.memory.asked_by;
   out.memory_since = out.where == ResidencyState::kMoving ? job.memory->moves_since : Time{0};
   std::set<std::size_t> parked_on;
   for_lanes(registry, job, [&](const Client&, unsigned, const Client::Lane& lane) {
@@ -101,7 +102,17 @@ void Statuses::look(const Registry& registry, const GpuAccounts& gpus,
     const auto before = all_.find(key);
     if (before != all_.end()) keep_since(before->second, status);
   }
+  tell_changes(registry.tap(), all, now);
   all_ = std::move(all);
+}
+
+void Statuses::tell_changes(const Tap& tap, const std::map<JobKey, JobStatus>& all, Time now) {
+  changes_.clear();
+  for (const auto& [key, status] : all) {
+    const auto before = all_.find(key);
+    add_changes(key, before != all_.end() ? &before->second : nullptr, status, now, changes_);
+  }
+  for (const HistoryEvent& event : changes_) tap.tell(event);
 }
 
 const JobStatus& Statuses::of(const Job& job) const {

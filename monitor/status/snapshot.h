@@ -6,8 +6,10 @@
 
 #include <functional>
 #include <map>
+#include <vector>
 
 #include "monitor/accounting/gpu_accounts.h"
+#include "monitor/core/events.h"
 #include "monitor/status/job_status.h"
 
 namespace switchyard::monitor::status {
@@ -20,14 +22,18 @@ Snapshot see_all(const Registry& registry, const GpuAccounts& gpus, Time now);
 
 class Statuses {
  public:
-  // `old_layouts`: by job, of processes that were refused.
+  // `old_layouts`: by job, of processes that were refused. Changes since the last look are told to
+  // the registry's tap.
   void look(const Registry& registry, const GpuAccounts& gpus,
             const std::map<JobKey, std::uint32_t>& old_layouts, Time now);
   // As of the last look. A job that came since then is idle.
   const JobStatus& of(const Job& job) const;
 
  private:
+  void tell_changes(const Tap& tap, const std::map<JobKey, JobStatus>& all, Time now);
+
   std::map<JobKey, JobStatus> all_;
+  std::vector<HistoryEvent> changes_;  // of one look
 };
 
 }  // namespace switchyard::monitor::status

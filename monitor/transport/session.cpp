@@ -271,7 +271,11 @@ void Session::hello(const Frame& frame) {
   Client* client = hello ? event_loop_.monitor().join(peer_, *hello, steady_now(), why) : nullptr;
   if (client == nullptr) {
     const std::uint32_t layout = other_layout(frame.payload);
-    if (event_loop_.monitor().refused_processes().note(peer_, why, layout, steady_now())) {
+    const Time now = steady_now();
+    if (event_loop_.monitor().refused_processes().note(peer_, why, layout, now)) {
+      HistoryEvent event = event_of(EventKind::kProcessRefused, 0, peer_, now);
+      event.value = layout;
+      event_loop_.monitor().journal().take(event);
       spdlog::warn("pid {} of {} is refused: {}", peer_.pid, user_name(peer_.uid), why);
     }
     return answer(make_frame(wire::kRefused, frame.id, why.substr(0, 1000)), true);

@@ -176,14 +176,14 @@ TEST_F(JobStatusOf, WaitingForMemorySaysHowMuchAndWhose) {
 
 TEST_F(JobStatusOf, APersonWhoHoldsItIsNamed) {
   job().paused = true;
-  job().paused_by = 0;
+  job().paused_by = Peer{7, 0};
   expect(State::kPaused, "", "held: paused by root", "root");
   EXPECT_EQ(status().by.uid, 0);
   job().where = ResidencyState::kSwapped;
   expect(State::kPaused, "swapped", "held: paused");
   job().paused = false;
   job().wanted_out = residency::Reason::kUser;
-  job().out_by = 1001;
+  job().out_by = Peer{8, 1001};
   expect(State::kSwapped, "swap-out", "swapped: swap-out by eve", "eve");
 }
 

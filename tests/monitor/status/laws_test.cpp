@@ -5,6 +5,7 @@
 
 #include "monitor/control/listing.h"
 #include "monitor/core/lanes.h"
+#include "monitor/status/changes.h"
 #include "tests/monitor/rig.h"
 #include "tests/support/seeds.h"
 
@@ -170,7 +171,42 @@ class StatusLaws : public ::testing::Test {
     }
   }
 
+  // The state and reason of each job, and of the GPUs where it has one of its own, as the events
+  // tell them. Each event begins with what the one before it ended with.
+  using Replayed = std::map<std::pair<JobKey, unsigned>, Code>;
+  void replay(const EventRing& ring, std::uint64_t& read) {
+    std::vector<HistoryEvent> events;
+    const EventRing::Read got = ring.read(read, events, ring.capacity());
+    ASSERT_EQ(got.lost, 0u);
+    read = got.last;
+    for (const HistoryEvent& event : events) {
+      if (event.kind != EventKind::kState && event.kind != EventKind::kWork) continue;
+      Code& code = replayed[{event.job, event.gpu}];
+      // Another job or person is a change, too.
+      ASSERT_EQ(code, status::code_before(event)) << "of job " << event.job;
+      code = status::code_after(event);
+    }
+  }
+  // Of one look: a job has one event of a look in one of the rings.
+  void replay() {
+    replay(rig.monitor.journal().rare(), rare_read);
+    replay(rig.monitor.journal().timeline(), timeline_read);
+  }
+  void expect_replayed(const std::map<JobKey, status::JobStatus>& listed) {
+    for (const auto& [key, said] : listed) {
+      ASSERT_EQ(replayed[std::pair(key, 0u)], said.job.code) << text_of(said.job, "");
+      for (const auto& [gpu, on] : said.gpus) {
+        const auto own = replayed.find({key, static_cast<unsigned>(gpu) + 1});
+        const bool has_own = own != replayed.end() && own->second != Code{};
+        ASSERT_EQ(has_own ? own->second : replayed[std::pair(key, 0u)], on.code)
+            << "GPU " << gpu << ": " << text_of(on, "");
+      }
+    }
+  }
+
   Rig rig{2, 4 * kGiB, with_host_pool(4 * kGiB)};
+  Replayed replayed;
+  std::uint64_t rare_read = 0, timeline_read = 0;
   std::vector<Joined> all;
 
   void SetUp() override {
@@ -188,13 +224,19 @@ TEST_F(StatusLaws, AListingAndTheSumsNeverDifferAndTheSumsAreTheWholeLife) {
     std::mt19937 random(seed);
     for (int step = 0; step < 3; ++step) {
       SCOPED_TRACE(testing::Message() << "seed " << seed << ", step " << step);
-      for (unsigned i = random() % 3; i > 0; --i) happens(random);
+      for (unsigned i = random() % 3; i > 0; --i) {
+        happens(random);
+        replay();
+      }
       rig.monitor.look(rig.now);
       const auto said = listed();
+      replay();
+      expect_replayed(said);
       if (seed % 100 == 0) expect_json(said);
       for (const auto& [key, each] : said) ++texts[key_of(each.job.code.state)];
       rig.now += milliseconds(1 + random() % 300);
       rig.monitor.count_usage(rig.now);
+      replay();
       Seen after = seen();
       expect_one_truth(said, before, after);
       before = std::move(after);
