@@ -46,9 +46,9 @@ FLOORS = {
              "doors"],
     "shim/swap": ["mover", "host", "memory", "transfer", "residency", "calls"],
     "monitor": ["platform", "policy", "core", "accounting", "scheduling", "residency", "status",
-                "statistics", "adaptation", "monitor",
+                "statistics", "adaptation", "history", "monitor",
                 "control", "transport", "options", "main"],
-    "tools": ["base", "backend", "policy", "ps", "run", "set", "stats", "status", "stop", "swap", "version",
+    "tools": ["base", "backend", "policy", "ps", "report", "run", "set", "stats", "status", "stop", "swap", "version",
               "doctor", "migrate", "pause", "main"],
 }
 

@@ -112,6 +112,7 @@ struct Job {
   std::string id;       // SWITCHYARD_JOB
   std::string said_id;  // under which its processes come, where another user's job has that id
   std::string name;     // how people address it
+  std::string command;  // as `run` said it; empty: nobody did
   uid_t uid = 0;
   JobCard card{};  // as text, `set` included: what its pages show
   // The same as whoever made it wrote it; none: this monitor found the job again.
