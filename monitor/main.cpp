@@ -15,6 +15,7 @@
 #include <thread>
 
 #include "monitor/control/kept_choice.h"
+#include "monitor/history/database.h"
 #include "monitor/options.h"
 #include "monitor/platform/log_file.h"
 #include "monitor/platform/nvml.h"
@@ -92,6 +93,16 @@ std::unique_ptr<Gpus> wait_for_gpus(Time limit) {
   return gpus;
 }
 
+std::unique_ptr<history::Store> open_history(const Options& options, const Gpus& gpus) {
+  if (options.history_folder.empty()) return nullptr;
+  history::Place place{options.history_folder, options.history_days, options.history_bytes, {}};
+  for (const GpuInfo& gpu : gpus.list()) {
+    place.gpus.push_back({gpu.uuid_text, gpu.name, gpu.index});
+  }
+  return std::make_unique<history::Store>(
+      [place](std::string& why) { return history::Database::open(place, why); });
+}
+
 int serve(const Options& options, std::vector<Fd> passed) {
   std::string why;
   bool taken = false;
@@ -131,8 +142,13 @@ int serve(const Options& options, std::vector<Fd> passed) {
   Monitor monitor(*gpus, settings, steady_now(),
                   [&entropy] { return (static_cast<std::uint64_t>(entropy()) << 32) | entropy(); });
   restore_choice(monitor);
+  const auto history = open_history(options, *gpus);
   asio::io_context io(1);
   Server server(io, monitor);
+  if (history != nullptr) {
+    monitor.records_to(*history);
+    server.listens_to(*history);
+  }
   std::vector<int> claim_fds;
   for (Fd& claim : claims) {
     if (claim) claim_fds.push_back(claim.release());
@@ -148,6 +164,7 @@ int serve(const Options& options, std::vector<Fd> passed) {
   server.reports_to(manager);
   manager.ready();
   server.run();
+  monitor.ledger().sample(steady_now());
   return kOk;
 }
 
@@ -156,7 +173,8 @@ int serve(const Options& options, std::vector<Fd> passed) {
 int main(int argc, char** argv) try {
   fill_closed_streams();
   std::signal(SIGPIPE, SIG_IGN);
-  std::signal(SIGHUP, SIG_IGN);  // the terminal of the job that started us may go away
+  std::signal(SIGXFSZ, SIG_IGN);  // a file at its limit is an error of that file
+  std::signal(SIGHUP, SIG_IGN);   // the terminal of the job that started us may go away
   std::vector<Fd> passed = take_passed_sockets();
   int exit_code = kOk;
   const auto options = parse_options(argc, argv, exit_code);

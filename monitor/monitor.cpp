@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <ctime>
 #include <utility>
 
 #include "monitor/core/ancestry.h"
@@ -176,6 +177,7 @@ Client* Monitor::join(const Peer& peer, const wire::Hello& hello, Time now, std:
   }
   Client& client = registry_.add(std::move(fresh));
   had_a_job_ = true;
+  ledger_.joined(client, (hello.flags & wire::kRejoin) != 0);
   std::string why;
   const bool bounded = job->knobs.memory || job->ceiling_bytes;
   if (bounded && (sees_more || job->clients.size() == 1)) {
@@ -265,6 +267,8 @@ void Monitor::left(ClientId id, std::shared_ptr<void> watch) {
   if (client == nullptr) return;
   spdlog::info("client {} (pid {}, {}) left", id, client->peer.pid, client->process);
   const JobKey job = client->job;
+  ledger_.leaves(*client);
+  statistics_.usage.leaves(*client);
   sampler_.leaves(*client);
   memory_.leave(*client);
   residency_.room_came();
@@ -316,6 +320,8 @@ void Monitor::drop_if_done(JobKey key) {
   const Job* job = registry_.find(key);
   if (job == nullptr || job->creator != 0 || !job->clients.empty()) return;
   spdlog::info("job '{}' ended", job->name);
+  statistics_.usage.ends(*job, statuses_, now_);
+  ledger_.ends(*job, now_);
   memory_.forget(*job);
   residency_.room_came();
   registry_.drop(key);
@@ -359,6 +365,12 @@ void Monitor::look_at_status(Time now) {
     return job != nullptr ? job->key : JobKey{0};
   };
   statuses_.look(registry_, gpus_, refused_processes_.layouts(job_of, now), now);
+}
+
+void Monitor::records_to(history::Store& store) {
+  store_ = &store;
+  ledger_.records_to([&store](history::Rows rows) { store.add(std::move(rows)); },
+                     [] { return static_cast<std::int64_t>(std::time(nullptr)); });
 }
 
 void Monitor::pause(Job& job, Time until, Releases releases, Time now) {
@@ -492,6 +504,7 @@ void Monitor::tick(Time now) {
   }
   look_at_status(now);
   statistics_.tick(registry_, statuses_, now);
+  ledger_.tick(now);
   guards_.follow(now);
   weights_.follow(now);
   gang_pace_.follow(now);

@@ -24,6 +24,8 @@
 #include "monitor/core/registry.h"
 #include "monitor/core/shared_memory.h"
 #include "monitor/history/journal.h"
+#include "monitor/history/ledger.h"
+#include "monitor/history/store.h"
 #include "monitor/platform/closer.h"
 #include "monitor/platform/gpus.h"
 #include "monitor/platform/line_bound.h"
@@ -47,6 +49,7 @@ struct Settings {
   std::optional<std::uint64_t> capacity;  // at most so much of each GPU is given out
   std::uint64_t host_pool_bytes = 0;      // pinned memory of the host for what is swapped out
   Caps caps;
+  bool bills_of_all = true;   // users see what others used
   uid_t owner = ::geteuid();  // besides root, who is not bounded as other users are (users.h)
   Users::Most users;
   Means means = Means::kAuto;
@@ -122,6 +125,10 @@ class Monitor {
   Closer& closer() { return closer_; }
   Users& users() { return users_; }
   LineBound& command_lines() { return command_lines_; }
+  // From now on the history is kept there; it must live as long.
+  void records_to(history::Store& store);
+  history::Store* history() { return store_; }  // null: none is kept
+  history::Ledger& ledger() { return ledger_; }
   Statistics& statistics() { return statistics_; }
   const status::Statuses& statuses() const { return statuses_; }
   const Guards& guards() const { return guards_; }
@@ -166,6 +173,8 @@ class Monitor {
   Scheduler scheduler_;
   status::Statuses statuses_;
   Statistics statistics_;
+  history::Ledger ledger_{registry_, gpus_, statuses_, statistics_.usage};
+  history::Store* store_ = nullptr;
   Guards guards_;
   Weights weights_;
   GangPace gang_pace_;

@@ -29,6 +29,7 @@ constexpr char kAbout[] =
     "  switchyardd --log debug:/var/log/switchyard.log";
 
 constexpr char kHostPoolForms[] = "a size such as 64GiB or 512MiB, or none (the same as 0)";
+constexpr std::size_t kMostDays = 36500;
 constexpr char kSocketForms[] =
     "an absolute path of at most 107 bytes; --socket chooses another place";
 constexpr char kLogForms[] = "off, error, warn, info or debug, and optionally ':' and a file";
@@ -39,6 +40,7 @@ struct Texts {
   std::string cap_priority, cap_share, cap_memory, idle_exit;
   std::string policy = "priority", minimum, waits = "foreseen", backend, old_backend, wait_for_gpu;
   std::string connections_per_user, jobs_per_user;
+  std::string history, history_days, history_size, bills = "all";
   std::string stay_moves, worth_handing_over;  // for tests
   std::vector<std::string> allow_high;
   bool persist = false, foreground = false, system = false;
@@ -198,6 +200,43 @@ bool understand_turns(const Texts& texts, TurnSettings& turns) {
   return true;
 }
 
+// The folder of a system monitor is that of its unit; other monitors have their user's.
+std::string default_history(bool system) {
+  const auto said = [](const char* variable) {
+    const char* path = ::getenv(variable);
+    return std::string(path != nullptr && path[0] == '/' ? path : "");
+  };
+  if (system) {
+    const std::string unit = said("STATE_DIRECTORY");
+    return unit.empty() ? "/var/lib/switchyard" : unit;
+  }
+  if (const std::string state = said("XDG_STATE_HOME"); !state.empty())
+    return state + "/switchyard";
+  const std::string home = said("HOME");
+  return home.empty() ? "" : home + "/.local/state/switchyard";
+}
+
+bool understand_history(const Texts& texts, Options& out) {
+  if (texts.history.empty()) {
+    out.history_folder = default_history(out.system);
+  } else if (texts.history[0] == '/') {
+    out.history_folder = texts.history;
+  } else if (texts.history != "none") {
+    return complain("--history", texts.history, "an absolute path of a folder, or none");
+  }
+  std::size_t days = static_cast<std::size_t>(out.history_days);
+  if (!understand_count("--history-days", texts.history_days, days)) return false;
+  out.history_days = static_cast<std::int64_t>(std::min<std::size_t>(days, kMostDays));
+  if (!texts.history_size.empty()) {
+    const auto bytes = parse_bytes(texts.history_size);
+    if (!bytes) return complain("--history-size", texts.history_size, kBytesForms);
+    out.history_bytes = *bytes;
+  }
+  out.settings.bills_of_all = texts.bills == "all";
+  return texts.bills == "all" || texts.bills == "own" ||
+         complain("--bills", texts.bills, "all or own");
+}
+
 bool understand(const Texts& texts, Options& out) {
   if (!understand_place(texts, out)) return false;
   if (!texts.capacity.empty()) {
@@ -219,6 +258,7 @@ bool understand(const Texts& texts, Options& out) {
   }
   if (!understand_choices(texts, out.settings)) return false;
   if (!understand_turns(texts, out.settings.turns)) return false;
+  if (!understand_history(texts, out)) return false;
   if (!understand_count("--connections-per-user", texts.connections_per_user,
                         out.settings.users.connections) ||
       !understand_count("--jobs-per-user", texts.jobs_per_user, out.settings.users.jobs)) {
@@ -296,6 +336,17 @@ std::optional<Options> parse_options(int argc, char** argv, int& exit_code) {
                  "not bounded (default: 1024)");
   app.add_option("--jobs-per-user", texts.jobs_per_user,
                  "the most jobs of one user (default: 256)");
+  app.add_option("--history", texts.history,
+                 "the folder for the history of jobs, or none (default: with --system "
+                 "$STATE_DIRECTORY or /var/lib/switchyard; else $XDG_STATE_HOME/switchyard or "
+                 "~/.local/state/switchyard)");
+  app.add_option("--history-days", texts.history_days,
+                 "for how many days the history is kept (default: 90)");
+  app.add_option("--history-size", texts.history_size,
+                 "about the most that its file may have; older hours make way (default: 256MiB)");
+  app.add_option("--bills", texts.bills,
+                 "what users see of others' GPU time in `switchyard report`: all or own; root and "
+                 "the monitor's user see all (default: all)");
   // Hidden: what makes tests short.
   app.add_option("--stay-moves", texts.stay_moves)->group("");
   app.add_option("--worth-handing-over", texts.worth_handing_over)->group("");

@@ -36,6 +36,7 @@ spdlog/spdlog.h   libspdlog-dev
 fmt/core.h        libfmt-dev
 CLI/CLI.hpp       libcli11-dev
 nlohmann/json.hpp nlohmann-json3-dev
+sqlite3.h         libsqlite3-dev
 LIST
 has python3 || missing+=(python3)
 if [ "${1:-}" = --lint ]; then

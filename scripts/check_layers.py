@@ -48,8 +48,8 @@ FLOORS = {
     "monitor": ["platform", "policy", "core", "accounting", "scheduling", "residency", "status",
                 "statistics", "adaptation", "history", "monitor",
                 "control", "transport", "options", "main"],
-    "tools": ["entrypoint", "base", "backend", "cdi", "events", "policy", "ps", "run", "set",
-              "stats", "status", "stop", "swap", "version",
+    "tools": ["entrypoint", "base", "backend", "cdi", "events", "policy", "ps", "report", "run",
+              "set", "stats", "status", "stop", "swap", "version",
               "doctor", "migrate", "pause", "main"],
 }
 

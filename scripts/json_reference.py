@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 
 FOLDER = Path(__file__).resolve().parent.parent / "docs/reference"
-PAGES = ("ps", "job", "stats", "status", "policy", "backend", "stop", "version", "doctor")
+PAGES = ("ps", "job", "stats", "report", "status", "policy", "backend", "stop", "version", "doctor")
 
 HEAD = """# JSON listings
 

@@ -14,6 +14,7 @@
 #include "tools/pause/pause.h"
 #include "tools/policy/policy.h"
 #include "tools/ps/ps.h"
+#include "tools/report/report.h"
 #include "tools/run/run.h"
 #include "tools/set/set.h"
 #include "tools/stats/stats.h"
@@ -42,6 +43,7 @@ void declare(tools::CommandLine& line) {
   tools::add_status(line);
   tools::add_ps(line);
   tools::add_stats(line);
+  tools::add_report(line);
   tools::add_set(line);
   tools::add_pause(line);
   tools::add_resume(line);

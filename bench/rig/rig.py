@@ -147,6 +147,7 @@ class Rig:
                        if not key.startswith("SWITCHYARD_") and key != "LD_PRELOAD"}
         if under in ("switchyard", "both"):
             environment["SWITCHYARD_SOCKET"] = str(self.socket)
+            environment["XDG_STATE_HOME"] = str(self.scratch / "state")
             if self.options.shim_log:
                 environment["SWITCHYARD_LOG"] = self.options.shim_log
         if under in ("mps", "both"):

@@ -71,6 +71,7 @@ class Isolation {
   // The GPU is simulated.
   void isolate_monitor() const {
     ::setenv("SWITCHYARD_SOCKET", (folder_ / "monitor.sock").c_str(), 1);
+    ::setenv("XDG_STATE_HOME", (folder_ / "state").c_str(), 1);
   }
   ~Isolation() {
     if (folder_.empty()) return;

@@ -73,6 +73,10 @@
 //   {"op":"policy","policy"?:"priority"|"fair"|"exclusive"|"deadline","minimum"?}
 //                                       → what is in force; without "policy" it only tells
 //   {"op":"means","means":"auto"|"slice"|"gate"|"none"} → by what the policy is enforced
+//   {"op":"report","by"?:"job"|"user"|"gpu"|"day","since"?,"until"?,"after"?}
+//                                       → "rows": sums of the history (monitor/history), between
+//                                         two times in seconds since 1970. Jobs come in parts, as
+//                                         with "ps"
 //   {"op":"stop","force"?:true}         → "pid": the monitor ends at once. With jobs only by force
 //
 // Shared memory: a client hands over descriptors of its device memory under a key that it chose by

@@ -6,11 +6,14 @@
 
 #include "monitor/control/listing.h"
 #include "monitor/control/reply.h"
+#include "switchyard/printable.h"
 
 namespace switchyard::monitor {
 namespace {
 
 using nlohmann::json;
+
+constexpr std::size_t kMostCommand = 200;  // of the command line that the history keeps
 
 // Puts the knobs that `object` names into the card. False: one doesn't fit, `why` has it.
 bool read_knobs(const json& object, JobCard& card, std::string& why) {
@@ -111,6 +114,9 @@ json create_job(Monitor& monitor, const Peer& peer, const json& request, Time no
   const Job* job = monitor.create(card, peer.owner(), creator > 0 ? creator : -1,
                                   visible_gpus(monitor.gpus(), request), now, why);
   if (job == nullptr) return refusal(kRefusedByPolicy, why);
+  if (const auto command = text_of(request, "command")) {
+    monitor.registry().find(job->key)->command = printable(*command).substr(0, kMostCommand);
+  }
   answer.created = job->key;
   answer.creator = creator;
   json out = success();

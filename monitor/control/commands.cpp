@@ -9,6 +9,7 @@
 #include "monitor/control/event_listing.h"
 #include "monitor/control/listing.h"
 #include "monitor/control/reply.h"
+#include "monitor/control/report_command.h"
 #include "monitor/control/settings_commands.h"
 #include "monitor/core/lanes.h"
 #include "monitor/residency/contexts.h"
@@ -244,6 +245,11 @@ json dispatch(Monitor& monitor, const Peer& peer, const json& request, Time now,
     out.update(op == "ps" ? list_jobs(monitor, request, now) : list_status(monitor, now));
     return out;
   }
+  if (op == "report") {
+    json out = success();  // the history has the rest
+    answer.report = report_query(monitor, peer, request, out);
+    return out;
+  }
   if (op == "create") return create_job(monitor, peer, request, now, answer);
   const bool holds = op == "pause" || op == "resume" || op == "swap-out" || op == "swap-in";
   if (holds || op == "set" || op == "migrate") {
@@ -259,9 +265,10 @@ json dispatch(Monitor& monitor, const Peer& peer, const json& request, Time now,
   if (op == "means") return choose_means(monitor, peer, request, now);
   if (op == "stop") return stop_monitor(monitor, peer, request);
   return refusal(
-      kUsage, fmt::format("no operation '{}': there are version, status, ps, events, create, "
-                          "set, pause, resume, swap-out, swap-in, migrate, policy, means and stop",
-                          op));
+      kUsage,
+      fmt::format("no operation '{}': there are version, status, ps, events, create, set, pause, "
+                  "resume, swap-out, swap-in, migrate, policy, means, report and stop",
+                  op));
 }
 
 std::string rules_text(Monitor& monitor) {

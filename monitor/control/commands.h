@@ -31,6 +31,8 @@ struct Answer {
   // What the answer waits for: `json` is as of now.
   Awaits awaits = Awaits::kNothing;
   JobKey job = 0;
+  // A question to the history, which answers instead.
+  std::optional<history::Query> report = std::nullopt;
 };
 
 Answer answer_command(Monitor& monitor, const Peer& peer, std::string_view request, Time now);

@@ -115,6 +115,7 @@ struct Job {
   std::string id;       // SWITCHYARD_JOB
   std::string said_id;  // under which its processes come, where another user's job has that id
   std::string name;     // how people address it
+  std::string command;  // as `run` said it; empty: nobody did
   uid_t uid = 0;
   std::string container;  // of its owner (owner.h)
   JobCard card{};         // as text, `set` included: what its pages show

@@ -87,9 +87,40 @@ void Usage::bound(Gpus& gpus, Entry& entry, double span) {
     on.gpu = now;
     on.works = on.works || now > 0;
     on.estimated = std::min(on.estimated, now);
-    entry.sums.gpu_seconds += now;
-    entry.sums.estimated_seconds += on.estimated;
+    add_gpu_seconds(entry.sums, gpu, now, on.estimated);
   }
+}
+
+void Usage::add_gpu_seconds(Sums& sums, std::size_t gpu, double had, double estimated) {
+  sums.gpu_seconds += had;
+  sums.estimated_seconds += estimated;
+  sums.gpus[gpu].seconds += had;
+  sums.gpus[gpu].estimated += estimated;
+}
+
+// It counts with the next look at the job, or at its end.
+void Usage::leaves(const Client& client) {
+  const bool stands = client.standing.why != Standstill::kNone && !client.standing.moved;
+  if (client.observer || stands || ticked_at_ == Time{0}) return;
+  for (const auto& [number, lane] : client.lanes) {
+    if (!lane.had.known) continue;
+    OnGpu on;
+    add_lane(on, {client.id, number}, lane, 0);
+    if (on.gpu > 0) jobs_[client.job].owed[lane.gpu] += on.gpu;
+  }
+}
+
+void Usage::ends(const Job& job, const status::Statuses& statuses, Time now) {
+  if (ticked_at_ == Time{0}) return;
+  Entry& entry = jobs_[job.key];
+  // No more than the time since the last look has room for, or than the job lived.
+  const Time looked_at = std::max(ticked_at_, job.since);
+  const double span = seconds(std::clamp(now - looked_at, Time{0}, kLongestTick));
+  for (const auto& [gpu, owed] : entry.owed) {
+    add_gpu_seconds(entry.sums, gpu, std::min(owed, span), 0);
+  }
+  entry.owed.clear();
+  add_times(job, statuses.of(job), {}, entry, now);
 }
 
 std::map<std::size_t, Usage::Others> Usage::others_of(const std::map<JobKey, Gpus>& all) {

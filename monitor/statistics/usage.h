@@ -45,6 +45,10 @@ class Usage {
   struct Sums {
     double gpu_seconds = 0;
     double estimated_seconds = 0;  // of these
+    struct OnGpu {
+      double seconds = 0, estimated = 0;
+    };
+    std::map<std::size_t, OnGpu> gpus;  // the same, by GPU
     std::map<stalls::Hold, Time> waits;
     double slices_seconds = 0;
     std::map<JobKey, double> slices_of;                         // of that, by the job that had them
@@ -52,6 +56,10 @@ class Usage {
   };
 
   void tick(const Registry& registry, const status::Statuses& statuses, Time now);
+  // Before the client is gone: what it had since the last look.
+  void leaves(const Client& client);
+  // Before the job is gone: the same of the job, and of its life.
+  void ends(const Job& job, const status::Statuses& statuses, Time now);
   const Sums& of(const Job& job) const;
 
  private:
@@ -78,6 +86,7 @@ class Usage {
   void add_lane(OnGpu& out, const LaneKey& key, const Client::Lane& lane, double span);
   static void divide_loads(std::map<JobKey, Gpus>& all, double span);
   static void bound(Gpus& gpus, Entry& entry, double span);
+  static void add_gpu_seconds(Sums& sums, std::size_t gpu, double had, double estimated);
   static void add_waits(const status::Status& status, JobKey job, const Gpus& gpus,
                         const std::map<std::size_t, Others>& others, Sums& sums, double span);
   static void add_slices(JobKey job, const Gpus& gpus, const std::map<std::size_t, Others>& others,

@@ -52,6 +52,7 @@ Server::Server(asio::io_context& io, Monitor& monitor, SessionLimits limits)
       accept_pause_(io),
       again_(io),
       closed_(io, ::fcntl(monitor.closer().finished(), F_DUPFD_CLOEXEC, 3)),
+      history_(io),
       watches_(io) {}
 
 void Server::listen(int fd) {
@@ -213,6 +214,19 @@ void Server::listen_to_closer() {
     if (error) return;
     monitor_.closer().finish();
     listen_to_closer();
+  });
+}
+
+void Server::listens_to(history::Store& store) {
+  history_.assign(::fcntl(store.finished(), F_DUPFD_CLOEXEC, 3));
+  listen_to_history(store);
+}
+
+void Server::listen_to_history(history::Store& store) {
+  history_.async_wait(asio::posix::stream_descriptor::wait_read, [this, &store](ErrorCode error) {
+    if (error) return;
+    store.finish();
+    listen_to_history(store);
   });
 }
 

@@ -38,6 +38,8 @@ class Server final : public EventLoop {
   void answer_claims(std::vector<int> fds, std::string text);
   // Tells it on each tick that the loop lives.
   void reports_to(ServiceManager& manager) { manager_ = &manager; }
+  // Lets the history answer; it must live as long as run().
+  void listens_to(history::Store& store);
   // Until a signal says so or the monitor is done.
   void run();
   void stop();
@@ -64,6 +66,7 @@ class Server final : public EventLoop {
   void try_again_soon();
   void try_again();
   void listen_to_closer();
+  void listen_to_history(history::Store& store);
   void look();
   // The timer rings at `at`, or earlier if it was to ring earlier; 0: nothing new.
   void look_again(Time at);
@@ -81,6 +84,7 @@ class Server final : public EventLoop {
   asio::steady_timer accept_pause_;
   asio::steady_timer again_;
   asio::posix::stream_descriptor closed_;
+  asio::posix::stream_descriptor history_;
   ProcessWatches watches_;
   Turns turns_;
   std::map<uid_t, Time> refusal_logged_at_;

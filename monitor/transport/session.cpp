@@ -23,6 +23,8 @@ constexpr Time kUnseenCreator = std::chrono::seconds(60);
 // unasked not so soon.
 constexpr auto kAskedPause = std::chrono::microseconds(200);
 constexpr auto kUnaskedPause = std::chrono::milliseconds(5);
+// Tools wait for an answer for ten seconds.
+constexpr Time kHistoryAnswers = std::chrono::seconds(8);
 
 // No peer takes a larger frame, so a larger answer is none.
 std::string json_frame(std::uint32_t id, std::string json) {
@@ -253,12 +255,31 @@ void Session::command(const Frame& frame) {
     Job* job = event_loop_.monitor().registry().find(out.created);
     if (job != nullptr) job->creator_watch = std::move(watch);
   }
+  if (out.report) return ask_history(frame.id, std::move(*out.report));
   event_loop_.look_soon();
   if (out.awaits != Awaits::kNothing) {
     const Time until = steady_now() + patience(out.awaits);
     return answer_when_ready(frame.id, out.awaits, out.job, until);
   }
   answer(json_frame(frame.id, std::move(out.json)));
+}
+
+// The history has a thread of its own, and a disk that may stand still.
+void Session::ask_history(std::uint32_t id, history::Query query) {
+  auto answered = std::make_shared<bool>(false);
+  const auto tell = [weak = weak_from_this(), answered, id](std::string json) {
+    const auto self = weak.lock();
+    if (std::exchange(*answered, true) || self == nullptr || self->closed_) return;
+    self->answer(json_frame(id, std::move(json)));
+  };
+  std::string why;
+  if (!event_loop_.monitor().history()->ask(std::move(query), tell, why)) {
+    return tell(dump(refusal(kRefusedByPolicy, why)));
+  }
+  // Nobody else holds the session meanwhile.
+  event_loop_.after(kHistoryAnswers, [self = shared_from_this(), tell] {
+    tell(dump(refusal(kTimedOut, "the disk that has the history does not answer")));
+  });
 }
 
 void Session::hello(const Frame& frame) {

@@ -77,6 +77,7 @@ class Session : public std::enable_shared_from_this<Session> {
   void charge(const Frame& frame, const wire::Charge& charge);
   void share(const Frame& frame, const wire::Share& asked);
   void command(const Frame& frame);
+  void ask_history(std::uint32_t id, history::Query query);
   void hello(const Frame& frame);
   bool welcome(const Frame& frame, const Client& client);
   // In one piece, with descriptors. False: it can't be.

@@ -92,6 +92,7 @@ Changes Scene::environment(const Changes& changes) const {
   if (std::getenv("SWITCHYARD_TEST_REAL_GPU") == nullptr) {
     all.emplace_back("LD_LIBRARY_PATH", built("fakecuda"));
   }
+  all.emplace_back("XDG_STATE_HOME", in_folder("state"));
   all.emplace_back("FAKECUDA_STATE", in_folder("gpu"));
   // The simulated driver is of CUDA 13.0, and jobs of tests use what the build knows.
   if (kKnownVersion < 13000) all.emplace_back("SWITCHYARD_NEWER_DRIVER", "1");

@@ -233,14 +233,16 @@ MonitorClient::~MonitorClient() {
 }
 
 Result<nlohmann::json> MonitorClient::ask(const nlohmann::json& request, Milliseconds limit) {
-  if (request.value("op", "") != "ps") return ask_once(request, limit);
+  const std::string op = request.value("op", "");
+  if (op != "ps" && op != "report") return ask_once(request, limit);
+  const char* const list = op == "ps" ? "jobs" : "rows";
   nlohmann::json part = request;
   part["after"] = 0;
   nlohmann::json jobs = nlohmann::json::array();
   for (;;) {
     auto reply = ask_once(part, limit);
     if (!reply) return reply;
-    const auto listed = reply->find("jobs");
+    const auto listed = reply->find(list);
     const bool lists = listed != reply->end() && listed->is_array();
     if (lists) jobs.insert(jobs.end(), listed->begin(), listed->end());
     const auto more = reply->find("more_after");

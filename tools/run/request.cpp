@@ -77,12 +77,18 @@ std::vector<Promise> beyond_outer_job(const Card& options) {
   return out;
 }
 
-nlohmann::json create_request(const Card& card) {
+// More of it is kept nowhere.
+constexpr std::size_t kMostCommand = 200;
+
+nlohmann::json create_request(const Card& card, const std::vector<std::string>& command) {
   nlohmann::json request = {
       {"op", "create"}, {"pid", ::getpid()}, {"card", nlohmann::json::object()}};
   for (const auto& [field, text] : card) {
     if (!text.empty()) request["card"][field] = text;
   }
+  std::string line;
+  for (const std::string& word : command) line += (line.empty() ? "" : " ") + word;
+  if (!line.empty()) request["command"] = line.substr(0, kMostCommand);
   // The quota is reserved on the GPUs that the job will see.
   if (const char* visible = std::getenv("CUDA_VISIBLE_DEVICES")) {
     request["cuda_visible_devices"] = visible;

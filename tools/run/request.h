@@ -42,7 +42,7 @@ bool inside_job();
 // The promises that the outer job does not keep already, because it was started with another value.
 std::vector<Promise> beyond_outer_job(const Card& options);
 
-// The "create" request for `card`.
-nlohmann::json create_request(const Card& card);
+// The "create" request for `card`. The history shows the command line.
+nlohmann::json create_request(const Card& card, const std::vector<std::string>& command = {});
 
 }  // namespace switchyard::tools

@@ -32,6 +32,7 @@ struct Options {
   const char* require_origin = "--require was given";
   bool best_effort = false;
   bool separate = false;
+  std::vector<std::string> command;
   std::vector<Promise> promises;  // what `card` asks for and only a monitor keeps
 };
 
@@ -171,7 +172,7 @@ Result<Job> try_job(const Options& options, const std::string& library, bool& un
       return *refused;
     }
   }
-  auto made = monitor->ask(create_request(options.card));
+  auto made = monitor->ask(create_request(options.card, options.command));
   if (!made) {
     unmanaged = made.error().code == kMonitorUnreachable || made.error().code == kTimedOut;
     return made.error();
@@ -263,6 +264,7 @@ int run(const Options& options, const std::vector<std::string>& command) {
   auto card = make_card(options.card);
   if (!card) return fail(card.error());
   Options checked = options;
+  checked.command = command;
   checked.promises = promises_of(options.card);
   if (inside_job() && options.gpus) {
     return fail({kRunRefused,

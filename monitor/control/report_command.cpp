@@ -1,0 +1,65 @@
+#include "monitor/control/report_command.h"
+
+#include <algorithm>
+#include <array>
+#include <ctime>
+
+#include "monitor/control/reply.h"
+
+namespace switchyard::monitor {
+namespace {
+
+using nlohmann::json;
+
+constexpr std::array kByNames = {"job", "user", "gpu", "day"};
+constexpr std::int64_t kHour = 3600;
+constexpr std::int64_t kMostSeconds = 1ll << 40;
+
+// Seconds since 1970; nullopt: it is none that is possible.
+std::optional<std::int64_t> seconds_in(const json& request, const char* key,
+                                       std::int64_t fallback) {
+  const auto found = request.find(key);
+  if (found == request.end() || found->is_null()) return fallback;
+  if (!found->is_number_integer()) return std::nullopt;
+  const auto seconds = found->get<std::int64_t>();
+  if (seconds < 0 || seconds > kMostSeconds) return std::nullopt;
+  return seconds;
+}
+
+}  // namespace
+
+std::optional<history::Query> report_query(Monitor& monitor, const Peer& peer, const json& request,
+                                           json& out) {
+  if (monitor.history() == nullptr) {
+    out = refusal(kFailure, "no history is kept: the monitor was started with --history none");
+    return std::nullopt;
+  }
+  history::Query query;
+  const std::string by = text_of(request, "by").value_or("job");
+  std::size_t kind = 0;
+  while (kind < kByNames.size() && by != kByNames[kind]) ++kind;
+  if (kind == kByNames.size()) {
+    out = nonsense("by", by, "job, user, gpu or day");
+    return std::nullopt;
+  }
+  query.by = static_cast<history::By>(kind);
+  const auto now = static_cast<std::int64_t>(std::time(nullptr));
+  const auto since = seconds_in(request, "since", 0);
+  const auto until = seconds_in(request, "until", kMostSeconds);
+  const auto after = seconds_in(request, "after", 0);
+  if (!since || !until || !after) {
+    out = refusal(kUsage, "since, until and after are whole numbers, in seconds since 1970");
+    return std::nullopt;
+  }
+  query.since_hour = *since / kHour;
+  // An hour that has begun counts as a whole.
+  query.until_hour = (std::min(*until, std::max(now, *since) + kHour) + kHour - 1) / kHour;
+  query.after = *after;
+  query.job = text_of(request, "job").value_or("");
+  query.uid = peer.uid;
+  query.sees_all = !monitor.users().bounded(peer.uid);
+  query.sees_bills = query.sees_all || monitor.settings().bills_of_all;
+  return query;
+}
+
+}  // namespace switchyard::monitor

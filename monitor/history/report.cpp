@@ -1,0 +1,312 @@
+#include "monitor/history/report.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <iterator>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <vector>
+
+#include "monitor/status/job_status.h"
+#include "switchyard/status.h"
+
+namespace switchyard::monitor::history {
+namespace {
+
+using nlohmann::json;
+
+// Each row is for one of these. `b` is the table that is summed, bills or times, and `d` is one of
+// days.
+struct Grouping {
+  const char* key;
+  const char* group;
+};
+constexpr Grouping kGroupings[] = {
+    {"job", "b.job"}, {"user", "j.uid"}, {"gpu", "b.gpu"}, {"day", "d.day"}};
+
+const Grouping& grouping_of(By by) { return kGroupings[static_cast<std::size_t>(by)]; }
+
+// Local days, of each hour that has rows.
+constexpr char kDays[] =
+    "WITH days AS MATERIALIZED (SELECT hour, date(hour * 3600, 'unixepoch', 'localtime') AS day "
+    "FROM (SELECT DISTINCT hour FROM {} WHERE hour >= ?1 AND hour < ?2)) ";
+
+constexpr char kSums[] =
+    "total(b.gpu_seconds), total(b.estimated), total(b.memory), total(b.idle), max(b.peak), "
+    "total(b.copied), total(b.swapped), total(b.launches), total(b.refusals)";
+constexpr int kSumCount = 9;
+
+std::string with_days(const Query& query, const char* table) {
+  return query.by == By::kDay ? fmt::format(kDays, table) : std::string();
+}
+
+const char* join_days(const Query& query) {
+  return query.by == By::kDay ? "JOIN days d ON d.hour = b.hour " : "";
+}
+
+// ?1, ?2: the hours. ?3: whose bills are seen; -1: everybody's.
+constexpr char kSeen[] = "b.hour >= ?1 AND b.hour < ?2 AND (?3 < 0 OR j.uid = ?3) ";
+
+std::int64_t whose(const Query& query) {
+  return query.sees_bills ? -1 : static_cast<std::int64_t>(query.uid);
+}
+
+// A count has no fraction.
+json whole(double value) { return static_cast<std::int64_t>(value); }
+
+json no_sums() {
+  return {{"gpu_seconds", 0.0},
+          {"gpu_seconds_estimated", 0.0},
+          {"memory_byte_seconds", 0.0},
+          {"memory_idle_byte_seconds", 0.0},
+          {"memory_mean_bytes", 0},
+          {"memory_peak_bytes", 0},
+          {"copied_bytes", 0},
+          {"swapped_bytes", 0},
+          {"launches", 0},
+          {"refusals", 0},
+          {"times", json::array()}};
+}
+
+json sums_of(const Statement& row, int first) {
+  json out = no_sums();
+  int at = first;
+  for (const char* key : {"gpu_seconds", "gpu_seconds_estimated", "memory_byte_seconds",
+                          "memory_idle_byte_seconds"}) {
+    out[key] = row.real(at++);
+  }
+  for (const char* key :
+       {"memory_peak_bytes", "copied_bytes", "swapped_bytes", "launches", "refusals"}) {
+    out[key] = whole(row.real(at++));
+  }
+  return out;
+}
+
+// A state of a newer monitor is one that this one does not know.
+const char* state_key(std::int64_t state) {
+  const bool known = state >= 0 && state <= static_cast<std::int64_t>(status::State::kUnmanaged);
+  return key_of(known ? static_cast<status::State>(state) : status::State::kUnknown);
+}
+
+const char* reason_key(std::int64_t reason) {
+  const bool known =
+      reason >= 0 && reason <= static_cast<std::int64_t>(status::Reason::kOldLibrary);
+  return known ? key_of(static_cast<status::Reason>(reason)) : nullptr;
+}
+
+class Reader {
+ public:
+  Reader(const Sqlite& file, const Query& query, std::int64_t session)
+      : file_(file), query_(query), session_(session) {}
+
+  std::optional<std::string> answer(std::int64_t& steps) {
+    const bool read = read_gpus() && (query_.by == By::kJob ? read_jobs() : read_groups()) &&
+                      (rows_.empty() || read_times()) && read_observed();
+    steps = steps_;
+    if (!read) return std::nullopt;
+    json rows = json::array();
+    for (const auto& [key, at] : order_) rows.push_back(std::move(rows_[at]));
+    json out = {{"schema_version", kSchemaVersion},
+                {"ok", true},
+                {"by", grouping_of(query_.by).key},
+                {"since_unix_seconds", query_.since_hour * kHourSeconds},
+                {"until_unix_seconds", query_.until_hour * kHourSeconds},
+                {"rows", std::move(rows)}};
+    if (more_after_ != 0) out["more_after"] = more_after_;
+    return out.dump(-1, ' ', false, json::error_handler_t::replace);
+  }
+
+ private:
+  struct Gpu {
+    std::string uuid, name;
+    std::int64_t index = 0;
+  };
+
+  bool ended(const Statement& statement) {
+    steps_ += statement.steps();
+    return !statement.failed();
+  }
+
+  bool read_gpus() {
+    Statement all(file_, "SELECT key, uuid, name, number FROM gpus");
+    while (all.row()) gpus_[all.integer(0)] = {all.text(1), all.text(2), all.integer(3)};
+    return ended(all);
+  }
+
+  json& add(const std::string& key, json row) {
+    order_.emplace_back(key, rows_.size());
+    at_[key] = rows_.size();
+    rows_.push_back(std::move(row));
+    return rows_.back();
+  }
+
+  bool read_jobs() {
+    Statement jobs(file_,
+                   fmt::format("SELECT j.key, {}, j.id, j.name, j.user, j.uid, j.command, "
+                               "j.started, j.seen, j.ended, j.exit, j.session, j.lived, "
+                               "group_concat(DISTINCT b.gpu) "
+                               "FROM jobs j LEFT JOIN bills b ON b.job = j.key AND b.hour >= ?1 "
+                               "AND b.hour < ?2 WHERE (?3 < 0 OR j.uid = ?3) AND j.key > ?4 AND "
+                               "j.seen >= ?1 * 3600 AND j.started < ?2 * 3600 "
+                               "AND (?5 = '' OR j.id = ?5) "
+                               "GROUP BY j.key ORDER BY j.key LIMIT {}",
+                               kSums, kPart + 1));
+    jobs.with(query_.since_hour, query_.until_hour, whose(query_), query_.after, query_.job);
+    while (jobs.row()) {
+      if (rows_.size() == kPart) {
+        more_after_ = last_;
+        continue;
+      }
+      const std::int64_t key = jobs.integer(0);
+      if (rows_.empty()) first_ = key;
+      last_ = key;
+      add_job(key, jobs);
+    }
+    return ended(jobs);
+  }
+
+  void add_job(std::int64_t key, const Statement& row) {
+    json out = sums_of(row, 1);
+    const int at = 1 + kSumCount;
+    const std::int64_t uid = row.integer(at + 3);
+    const std::int64_t started = row.integer(at + 5);
+    const bool open = row.null(at + 7);
+    const bool lives = open && row.integer(at + 9) == session_;
+    const bool sees_command = query_.sees_all || uid == static_cast<std::int64_t>(query_.uid);
+    out["job"] = row.text(at);
+    out["name"] = row.text(at + 1);
+    out["user"] = row.text(at + 2);
+    out["uid"] = uid;
+    out["command"] = sees_command ? json(row.text(at + 4)) : json(nullptr);
+    out["started_unix_seconds"] = started;
+    // The clock may have been set back meanwhile.
+    const std::int64_t ended = std::max(row.integer(open ? at + 6 : at + 7), started);
+    out["ended_unix_seconds"] = lives ? json(nullptr) : json(ended);
+    out["exit"] = lives ? json(nullptr) : open ? json("lost") : json(row.text(at + 8));
+    out["lived_seconds"] = row.real(at + 10);
+    out["gpus"] = json::array();
+    const std::string used = row.text(at + 11);
+    for (std::size_t from = 0; from < used.size();) {
+      const std::size_t to = std::min(used.find(',', from), used.size());
+      out["gpus"].push_back(gpus_[std::stoll(used.substr(from, to - from))].uuid);
+      from = to + 1;
+    }
+    add(std::to_string(key), std::move(out));
+  }
+
+  bool read_groups() {
+    Statement groups(file_,
+                     fmt::format("{}SELECT {}, {}, count(DISTINCT b.job), max(j.user) FROM bills "
+                                 "b JOIN jobs j ON j.key = b.job {}WHERE {}GROUP BY 1 ORDER BY 1",
+                                 with_days(query_, "bills"), grouping_of(query_.by).group, kSums,
+                                 join_days(query_), kSeen));
+    groups.with(query_.since_hour, query_.until_hour, whose(query_));
+    while (groups.row()) {
+      json row = sums_of(groups, 1);
+      row["jobs"] = groups.integer(1 + kSumCount);
+      name(groups, groups.text(2 + kSumCount), row);
+      add(groups.text(0), std::move(row));
+    }
+    return ended(groups);
+  }
+
+  void name(const Statement& group, const std::string& user, json& row) {
+    if (query_.by == By::kUser) {
+      row["uid"] = group.integer(0);
+      row["user"] = user;
+    } else if (query_.by == By::kGpu) {
+      name_gpu(group.integer(0), row);
+    } else {
+      row["day"] = group.text(0);
+    }
+  }
+
+  void name_gpu(std::int64_t key, json& row) {
+    const Gpu& gpu = gpus_[key];
+    row["uuid"] = gpu.uuid;
+    row["index"] = gpu.index;
+    row["name"] = gpu.name;
+  }
+
+  bool read_times() {
+    const char* part = query_.by == By::kJob ? "AND b.job BETWEEN ?4 AND ?5 " : "";
+    Statement times(file_,
+                    fmt::format("{}SELECT {}, b.state, b.reason, total(b.seconds) FROM times b "
+                                "JOIN jobs j ON j.key = b.job {}WHERE {}{}GROUP BY 1, 2, 3",
+                                with_days(query_, "times"), grouping_of(query_.by).group,
+                                join_days(query_), kSeen, part));
+    times.with(query_.since_hour, query_.until_hour, whose(query_), first_, last_);
+    std::map<std::string, double> all;
+    while (times.row()) {
+      const std::string key = times.text(0);
+      const auto at = at_.find(key);
+      if (at == at_.end()) continue;
+      const char* reason = reason_key(times.integer(2));
+      rows_[at->second]["times"].push_back({{"state", state_key(times.integer(1))},
+                                            {"reason", reason != nullptr ? json(reason) : json()},
+                                            {"seconds", times.real(3)}});
+      all[key] += times.real(3);
+    }
+    for (const auto& [key, seconds] : all) {
+      json& row = rows_[at_[key]];
+      if (seconds > 0) {
+        row["memory_mean_bytes"] = whole(row["memory_byte_seconds"].get<double>() / seconds);
+      }
+    }
+    return ended(times);
+  }
+
+  // For how long the monitor looked at the GPUs, and nobody had them. That tells of all jobs.
+  bool read_observed() {
+    if (query_.by != By::kGpu && query_.by != By::kDay) return true;
+    for (json& row : rows_) row["observed_seconds"] = row["idle_seconds"] = nullptr;
+    if (!query_.sees_bills) return true;
+    Statement observed(file_, fmt::format("{}SELECT {}, total(b.seconds) FROM observed b {}WHERE "
+                                          "b.hour >= ?1 AND b.hour < ?2 GROUP BY 1",
+                                          with_days(query_, "observed"),
+                                          grouping_of(query_.by).group, join_days(query_)));
+    observed.with(query_.since_hour, query_.until_hour);
+    while (observed.row()) {
+      const std::string key = observed.text(0);
+      if (!at_.contains(key)) {
+        json row = no_sums();
+        row["jobs"] = 0;
+        name(observed, "", row);
+        add(key, std::move(row));
+      }
+      json& row = rows_[at_[key]];
+      row["observed_seconds"] = observed.real(1);
+      row["idle_seconds"] = std::max(0.0, observed.real(1) - row["gpu_seconds"].get<double>());
+    }
+    std::sort(order_.begin(), order_.end());
+    return ended(observed);
+  }
+
+  const Sqlite& file_;
+  const Query& query_;
+  std::int64_t session_;
+  std::map<std::int64_t, Gpu> gpus_;
+  std::vector<json> rows_;
+  std::vector<std::pair<std::string, std::size_t>> order_;
+  std::map<std::string, std::size_t> at_;
+  std::int64_t first_ = 0, last_ = 0, more_after_ = 0;
+  std::int64_t steps_ = 0;
+};
+
+}  // namespace
+
+std::optional<std::string> report(const Sqlite& file, const Query& query, std::int64_t session,
+                                  std::int64_t& steps) {
+  return Reader(file, query, session).answer(steps);
+}
+
+std::string unread(const std::string& why) {
+  return json{{"schema_version", kSchemaVersion},
+              {"ok", false},
+              {"code", kFailure},
+              {"error", "the history cannot be read: " + why}}
+      .dump(-1, ' ', false, json::error_handler_t::replace);
+}
+
+}  // namespace switchyard::monitor::history

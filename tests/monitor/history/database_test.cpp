@@ -1,0 +1,406 @@
+// The history's file: sums, jobs that outlive their monitor, age and size, damage, versions.
+#include "monitor/history/database.h"
+
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+namespace switchyard::monitor::history {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+constexpr std::int64_t kNow = 490'000 * kHourSeconds;  // in 2025
+constexpr status::Code kRunning{status::State::kRunning, status::Reason::kNone};
+constexpr status::Code kTurn{status::State::kWaiting, status::Reason::kTurn};
+
+class HistoryDatabase : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    char name[] = "/tmp/switchyard-history-XXXXXX";
+    ASSERT_NE(::mkdtemp(name), nullptr);
+    folder = std::string(name) + "/switchyard";
+    open();
+  }
+  void TearDown() override {
+    database.reset();
+    fs::remove_all(fs::path(folder).parent_path());
+  }
+  // The next monitor.
+  void open() {
+    database.reset();
+    why.clear();
+    Place place{folder, days, bytes, {{"GPU-a", "Fake", 0}, {"GPU-b", "Fake", 1}}};
+    database = Database::open(std::move(place), why);
+  }
+  std::string file() const { return folder + "/history.db"; }
+
+  static JobRow job(const std::string& id, uid_t uid = 1000) {
+    JobRow row{.id = id, .name = "n-" + id, .user = "u" + std::to_string(uid)};
+    row.command = "python " + id;
+    row.uid = uid;
+    row.started = kNow;
+    row.lived_seconds = 10;
+    return row;
+  }
+  static Bill bill(double gpu_seconds) {
+    Bill out;
+    out.gpu_seconds = gpu_seconds;
+    out.estimated_seconds = gpu_seconds / 4;
+    out.memory_byte_seconds = 1000;
+    out.idle_byte_seconds = 100;
+    out.peak_bytes = gpu_seconds * 7;
+    out.launches = 5;
+    out.seconds = {{kRunning, 8}, {kTurn, 2}};
+    return out;
+  }
+  bool write(const Rows& rows, std::int64_t wall = kNow) {
+    return database->write(rows, {now, wall}, why);
+  }
+  bool write_one(JobKey key, const JobRow& row, std::int64_t hour, double gpu_seconds,
+                 std::size_t gpu = 0) {
+    Rows rows;
+    rows.jobs[key] = row;
+    rows.bills[{hour, key, gpu}] = bill(gpu_seconds);
+    return write(rows, std::max(kNow, hour * kHourSeconds));
+  }
+  json ask(By by, uid_t uid = 0, bool sees_bills = true) {
+    Query query{.by = by, .since_hour = since, .until_hour = until, .uid = uid};
+    query.sees_all = uid == 0;
+    query.sees_bills = sees_bills || uid == 0;
+    return json::parse(database->report(query));
+  }
+  json rows(By by, uid_t uid = 0, bool sees_bills = true) {
+    return ask(by, uid, sees_bills)["rows"];
+  }
+
+  std::string folder, why;
+  std::int64_t days = 90;
+  std::uint64_t bytes = 256u << 20;
+  std::int64_t since = 0, until = 1'000'000;
+  Time now = std::chrono::hours(1);
+  std::unique_ptr<Database> database;
+};
+
+TEST_F(HistoryDatabase, DifferencesAddUpInHoursAndTheHoursInAJob) {
+  ASSERT_TRUE(write_one(1, job("a"), kNow / kHourSeconds, 3)) << why;
+  ASSERT_TRUE(write_one(1, job("a"), kNow / kHourSeconds, 4)) << why;
+  ASSERT_TRUE(write_one(1, job("a"), kNow / kHourSeconds + 30, 5, 1)) << why;
+  const json all = rows(By::kJob);
+  ASSERT_EQ(all.size(), 1u);
+  const json& row = all[0];
+  EXPECT_EQ(row["gpu_seconds"], 12);
+  EXPECT_EQ(row["gpu_seconds_estimated"], 3);
+  EXPECT_EQ(row["lived_seconds"], 30);
+  EXPECT_EQ(row["memory_peak_bytes"], 35);
+  EXPECT_EQ(row["memory_mean_bytes"], 100);
+  EXPECT_EQ(row["launches"], 15);
+  EXPECT_EQ(row["gpus"], (json{"GPU-a", "GPU-b"}));
+  EXPECT_TRUE(row["ended_unix_seconds"].is_null());
+  EXPECT_EQ(row["times"], (json{{{"state", "running"}, {"reason", nullptr}, {"seconds", 24}},
+                                {{"state", "waiting"}, {"reason", "turn"}, {"seconds", 6}}}));
+  since = kNow / kHourSeconds + 30;
+  EXPECT_EQ(rows(By::kJob)[0]["gpu_seconds"], 5);
+  until = since;
+  EXPECT_EQ(rows(By::kUser).size(), 0u);
+}
+
+TEST_F(HistoryDatabase, AJobThatLivesForDaysHasARowOnEach) {
+  ::setenv("TZ", "UTC", 1);
+  ::tzset();
+  for (int day = 0; day < 3; ++day) ASSERT_TRUE(write_one(1, job("a"), 490'008 + 24 * day, 3));
+  ASSERT_TRUE(write_one(2, job("b"), 490'008, 1));
+  Rows observed;
+  observed.observed[{490'008, 0}] = 3000;
+  observed.observed[{490'032, 0}] = 3000;
+  ASSERT_TRUE(write(observed));
+  const json all = rows(By::kDay);
+  ASSERT_EQ(all.size(), 3u);
+  EXPECT_EQ(all[0]["day"], "2025-11-25");
+  EXPECT_EQ(all[0]["jobs"], 2);
+  EXPECT_EQ(all[0]["gpu_seconds"], 4);
+  EXPECT_EQ(all[0]["idle_seconds"], 2996);
+  EXPECT_EQ(all[1]["gpu_seconds"], 3);
+  EXPECT_TRUE(all[2]["idle_seconds"].is_null());
+}
+
+TEST_F(HistoryDatabase, AGpuThatNoJobHadIsIdle) {
+  ASSERT_TRUE(write_one(1, job("a"), 490'000, 30));
+  Rows observed;
+  observed.observed[{490'000, 0}] = 100;
+  observed.observed[{490'000, 1}] = 100;
+  ASSERT_TRUE(write(observed));
+  const json all = rows(By::kGpu);
+  ASSERT_EQ(all.size(), 2u);
+  EXPECT_EQ(all[0]["uuid"], "GPU-a");
+  EXPECT_EQ(all[0]["idle_seconds"], 70);
+  EXPECT_EQ(all[0]["memory_idle_byte_seconds"], 100);
+  EXPECT_EQ(all[1]["idle_seconds"], 100);
+  EXPECT_EQ(all[1]["jobs"], 0);
+}
+
+TEST_F(HistoryDatabase, AnEndedJobIsFinalAndItsIdMayComeAgain) {
+  JobRow ends = job("a");
+  ends.ended = kNow + 20;
+  ASSERT_TRUE(write_one(1, ends, 490'000, 3));
+  ASSERT_TRUE(write_one(2, job("a"), 490'000, 4));
+  JobRow found = job("a");
+  found.found_again = true;
+  open();
+  ASSERT_TRUE(write_one(1, found, 490'000, 5));
+  const json all = rows(By::kJob);
+  ASSERT_EQ(all.size(), 2u);
+  EXPECT_EQ(all[0]["gpu_seconds"], 3);
+  EXPECT_EQ(all[0]["ended_unix_seconds"], kNow + 20);
+  EXPECT_EQ(all[0]["exit"], "ended");
+  EXPECT_EQ(all[1]["gpu_seconds"], 9) << "the next monitor continues the one that lives";
+}
+
+TEST_F(HistoryDatabase, AJobThatTheNextMonitorDoesNotFindIsLost) {
+  ASSERT_TRUE(write_one(1, job("a"), 490'000, 3));
+  ASSERT_TRUE(write_one(2, job("b"), 490'000, 3));
+  open();
+  JobRow found = job("b");
+  found.found_again = true;
+  ASSERT_TRUE(write_one(7, found, 490'000, 3));
+  const json all = rows(By::kJob);
+  ASSERT_EQ(all.size(), 2u);
+  EXPECT_EQ(all[0]["exit"], "lost");
+  EXPECT_EQ(all[0]["ended_unix_seconds"], kNow);
+  EXPECT_TRUE(all[1]["exit"].is_null());
+}
+
+TEST_F(HistoryDatabase, AFreshJobDoesNotContinueALostOneOfItsId) {
+  ASSERT_TRUE(write_one(1, job("a"), 490'000, 3));
+  open();
+  JobRow fresh = job("a");
+  fresh.started = kNow + 60;
+  ASSERT_TRUE(write_one(1, fresh, 490'000, 4));
+  const json all = rows(By::kJob);
+  ASSERT_EQ(all.size(), 2u);
+  EXPECT_EQ(all[0]["gpu_seconds"], 3);
+  EXPECT_EQ(all[1]["gpu_seconds"], 4);
+}
+
+TEST_F(HistoryDatabase, CommandLinesAreForTheirOwnerAndRoot) {
+  ASSERT_TRUE(write_one(1, job("a", 1000), 490'000, 3));
+  ASSERT_TRUE(write_one(2, job("b", 1001), 490'000, 5));
+  EXPECT_EQ(rows(By::kJob)[0]["command"], "python a");
+  const json seen = rows(By::kJob, 1001);
+  ASSERT_EQ(seen.size(), 2u);
+  EXPECT_TRUE(seen[0]["command"].is_null());
+  EXPECT_EQ(seen[0]["gpu_seconds"], 3);
+  EXPECT_EQ(seen[1]["command"], "python b");
+}
+
+TEST_F(HistoryDatabase, WhereBillsAreOnesOwnNothingTellsOfOthers) {
+  ASSERT_TRUE(write_one(1, job("a", 1000), 490'000, 3));
+  ASSERT_TRUE(write_one(2, job("b", 1001), 490'000, 5));
+  Rows observed;
+  observed.observed[{490'000, 0}] = 100;
+  ASSERT_TRUE(write(observed));
+  for (const By by : {By::kJob, By::kUser, By::kGpu, By::kDay}) {
+    const json own = rows(by, 1001, false);
+    ASSERT_EQ(own.size(), 1u) << own;
+    EXPECT_EQ(own[0]["gpu_seconds"], 5);
+    EXPECT_TRUE(own[0].value("idle_seconds", json()).is_null());
+    EXPECT_EQ(rows(by, 1002, false).size(), 0u);
+  }
+  EXPECT_EQ(rows(By::kUser, 1000, true).size(), 2u);
+}
+
+TEST_F(HistoryDatabase, AnythingInANameIsOnlyText) {
+  ASSERT_TRUE(write_one(1, job("a'); DROP TABLE jobs; --\xff"), 490'000, 3)) << why;
+  EXPECT_EQ(rows(By::kJob).size(), 1u);
+}
+
+TEST_F(HistoryDatabase, OldHoursGoInSmallStepsAndAJobWithItsLastHour) {
+  days = 1;
+  open();
+  Rows old;
+  for (JobKey key = 1; key <= 2 * Database::kMostRemoved; ++key) {
+    old.jobs[key] = job(std::to_string(key));
+    old.bills[{489'000, key, 0}] = bill(1);
+  }
+  ASSERT_TRUE(write(old, 489'000 * kHourSeconds)) << why;
+  ASSERT_TRUE(write_one(5000, job("young"), 490'000, 1));
+  EXPECT_FALSE(database->tidy({now, kNow})) << "the clock may be wrong";
+  EXPECT_EQ(rows(By::kUser)[0]["jobs"], 1001);
+  now += Database::kTrustsClockAfter;
+  const std::int64_t later = kNow + 600;
+  int steps = 0;
+  while (database->tidy({now, later})) ++steps;
+  EXPECT_EQ(steps, 2 * 2 + 2);  // bills and times of two states, then jobs
+  EXPECT_EQ(rows(By::kJob).size(), 1u);
+}
+
+TEST_F(HistoryDatabase, AClockThatJumpsRemovesNothing) {
+  ASSERT_TRUE(write_one(1, job("a"), 490'000, 3));
+  database->tidy({now, kNow});
+  now += std::chrono::hours(1);
+  EXPECT_FALSE(database->tidy({now, kNow + 365 * 24 * kHourSeconds}));
+  now += std::chrono::minutes(5);
+  EXPECT_FALSE(database->tidy({now, kNow + 365 * 24 * kHourSeconds + 300}));
+  now += std::chrono::minutes(1);
+  EXPECT_FALSE(database->tidy({now, kNow + kHourSeconds + 360}));  // and back
+  EXPECT_EQ(rows(By::kJob).size(), 1u);
+}
+
+TEST_F(HistoryDatabase, AClockThatIsSetBackMakesNoSpanNegative) {
+  JobRow ends = job("a");
+  ends.ended = kNow - 5000;
+  ASSERT_TRUE(write_one(1, ends, 489'998, 3));
+  const json row = rows(By::kJob)[0];
+  EXPECT_EQ(row["ended_unix_seconds"], row["started_unix_seconds"]);
+  EXPECT_EQ(row["lived_seconds"], 10);
+}
+
+TEST_F(HistoryDatabase, BeyondItsSizeTheOldestHoursMakeWay) {
+  bytes = 256u << 10;
+  open();
+  for (int hour = 0; hour < 40; ++hour) {
+    Rows rows;
+    for (JobKey key = 1; key <= 200; ++key) {
+      rows.jobs[key] = job(std::to_string(key));
+      rows.bills[{490'000 + hour, key, 0}] = bill(1);
+    }
+    ASSERT_TRUE(write(rows, kNow + hour * kHourSeconds)) << why;
+    while (database->tidy({now, kNow + hour * kHourSeconds})) {
+    }
+  }
+  EXPECT_LT(fs::file_size(file()), bytes + (256u << 10));
+  since = 490'039;
+  EXPECT_EQ(rows(By::kUser)[0]["gpu_seconds"], 200) << "the newest hour is there";
+  since = 490'000, until = 490'001;
+  EXPECT_EQ(rows(By::kUser).size(), 0u);
+}
+
+TEST_F(HistoryDatabase, ADamagedFileIsSetAsideAndAnotherBegun) {
+  ASSERT_TRUE(write_one(1, job("a"), 490'000, 3));
+  database.reset();
+  std::ofstream(file(), std::ios::in | std::ios::out) << "this is no database at all";
+  open();
+  ASSERT_NE(database, nullptr) << why;
+  EXPECT_NE(database->remark().find("history.db.damaged"), std::string::npos);
+  EXPECT_TRUE(fs::exists(file() + ".damaged"));
+  ASSERT_TRUE(write_one(1, job("a"), 490'000, 4));
+  EXPECT_EQ(rows(By::kJob)[0]["gpu_seconds"], 4);
+}
+
+TEST_F(HistoryDatabase, DamageThatIsFoundLaterIsNoLossOfNewRows) {
+  Rows many;
+  for (JobKey key = 1; key <= 500; ++key) {
+    many.jobs[key] = job(std::to_string(key));
+    many.bills[{490'000, key, 0}] = bill(1);
+  }
+  ASSERT_TRUE(write(many));
+  database.reset();
+  const auto size = fs::file_size(file());
+  {
+    std::fstream damaged(file(), std::ios::in | std::ios::out | std::ios::binary);
+    // All but the pages of the schema.
+    damaged.seekp(4096 * 2);
+    damaged << std::string(size - 4096 * 2, '\x5a');
+  }
+  open();
+  ASSERT_TRUE(database != nullptr) << why;
+  ASSERT_TRUE(write_one(1, job("a"), 490'000, 4)) << why;
+  EXPECT_TRUE(fs::exists(file() + ".damaged"));
+  EXPECT_EQ(rows(By::kJob).size(), 1u);
+}
+
+TEST_F(HistoryDatabase, AFileOfANewerVersionIsLeftAlone) {
+  ASSERT_TRUE(write_one(1, job("a"), 490'000, 3));
+  database.reset();
+  {
+    Sqlite later;
+    ASSERT_TRUE(later.open(file()));
+    ASSERT_TRUE(later.run("PRAGMA user_version = 99; ALTER TABLE jobs ADD COLUMN more"));
+  }
+  open();
+  EXPECT_EQ(database, nullptr);
+  EXPECT_NE(why.find("newer version (99; this monitor knows 1) and is left alone"),
+            std::string::npos)
+      << why;
+  Sqlite still;
+  ASSERT_TRUE(still.open(file()));
+  Statement more(still, "SELECT more FROM jobs");
+  EXPECT_TRUE(more.row());
+}
+
+TEST_F(HistoryDatabase, AnotherProgramsFileIsLeftAlone) {
+  database.reset();
+  fs::remove(file());
+  {
+    Sqlite other;
+    ASSERT_TRUE(other.open(file()));
+    ASSERT_TRUE(other.run("CREATE TABLE songs(name)"));
+  }
+  open();
+  EXPECT_EQ(database, nullptr);
+  EXPECT_NE(why.find("no history of Switchyard"), std::string::npos) << why;
+}
+
+TEST_F(HistoryDatabase, OneMonitorWritesIt) {
+  Place place{folder, days, bytes, {}};
+  EXPECT_EQ(Database::open(place, why), nullptr);
+  EXPECT_NE(why.find("another monitor writes"), std::string::npos) << why;
+}
+
+TEST_F(HistoryDatabase, NobodyElseMayReadIt) {
+  struct stat info {};
+  for (const char* name : {"/history.db", "/history.db-wal", "/history.db-shm"}) {
+    ASSERT_EQ(::stat((folder + name).c_str(), &info), 0) << name;
+    EXPECT_EQ(info.st_mode & 077, 0u) << name;
+  }
+  ASSERT_EQ(::stat(folder.c_str(), &info), 0);
+  EXPECT_EQ(info.st_mode & 0777, 0700u);
+}
+
+// The cost of a report is counted in steps of SQLite's machine, which are the same everywhere. A
+// second has tens of millions of them.
+TEST_F(HistoryDatabase, NinetyDaysOfTenThousandJobsAreReadInFewSteps) {
+  constexpr JobKey kJobs = 10'000;
+  constexpr int kHours = 6;  // that each lives
+  for (JobKey first = 1; first <= kJobs; first += 1000) {
+    Rows rows;
+    for (JobKey key = first; key < first + 1000; ++key) {
+      const std::int64_t from = 490'000 + static_cast<std::int64_t>(key * 2160 / kJobs);
+      rows.jobs[key] = job(std::to_string(key), 1000 + key % 20);
+      for (int hour = 0; hour < kHours; ++hour) rows.bills[{from + hour, key, 0}] = bill(1);
+    }
+    ASSERT_TRUE(write(rows, kNow + 2200 * kHourSeconds)) << why;
+  }
+  const double total = kJobs * kHours;
+  for (const By by : {By::kUser, By::kGpu, By::kDay}) {
+    const json answer = rows(by);
+    double sum = 0;
+    for (const json& row : answer) sum += row["gpu_seconds"].get<double>();
+    EXPECT_EQ(sum, total);
+    EXPECT_LT(database->steps(), 10'000'000) << static_cast<int>(by);
+    RecordProperty("steps_" + std::to_string(static_cast<int>(by)),
+                   static_cast<int>(database->steps()));
+  }
+  Query query{.by = By::kJob, .until_hour = until, .sees_all = true};
+  std::int64_t steps = 0, found = 0, parts = 0;
+  for (;; ++parts) {
+    const std::string text = database->report(query);
+    EXPECT_LT(text.size(), 900'000u) << "one frame does not take it";
+    const json answer = json::parse(text);
+    found += static_cast<std::int64_t>(answer["rows"].size());
+    steps += database->steps();
+    if (!answer.contains("more_after")) break;
+    query.after = answer["more_after"];
+  }
+  EXPECT_EQ(found, static_cast<std::int64_t>(kJobs));
+  EXPECT_EQ(parts, 24);
+  EXPECT_LT(steps, 15'000'000);
+  RecordProperty("steps_of_jobs", static_cast<int>(steps));
+}
+
+}  // namespace
+}  // namespace switchyard::monitor::history

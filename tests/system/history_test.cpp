@@ -1,0 +1,186 @@
+// The history: bills of jobs that ended, through crashes of the monitor and a disk that is full.
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include "harness.h"
+#include "tests/system/schema.h"
+
+namespace switchyard::system_tests {
+namespace {
+
+namespace fs = std::filesystem;
+
+class History : public Scene {
+ protected:
+  json report(const Words& options = {}) {
+    Words words{"report", "--json"};
+    words.insert(words.end(), options.begin(), options.end());
+    const auto end = cli(words);
+    EXPECT_EQ(end.status, 0) << end.err;
+    return json::parse(end.out, nullptr, false);
+  }
+  // The bill of one job; null when there is none.
+  json bill(const std::string& name) {
+    const json listing = report();
+    for (const json& row : listing["rows"]) {
+      if (row["name"] == name) return row;
+    }
+    return nullptr;
+  }
+  long launches(const std::string& name) {
+    const json row = bill(name);
+    return row.is_object() ? row["launches"].get<long>() : 0;
+  }
+  Child::End count(const std::string& name, int kernels) {
+    return cli({"run", "--name", name, "--", loop_program(), "--count", std::to_string(kernels)});
+  }
+};
+
+TEST_F(History, AJobThatEndedHasABill) {
+  auto owner = monitor();
+  EXPECT_EQ(count("first", 30).status, 0);
+  ASSERT_TRUE(eventually([this] { return bill("first").value("exit", json()) == "ended"; }));
+  const json row = bill("first");
+  EXPECT_EQ(row["launches"], 30);
+  EXPECT_EQ(row["uid"], ::getuid());
+  EXPECT_NE(row["command"].get<std::string>().find("job_loop --count 30"), std::string::npos);
+  EXPECT_GT(row["memory_peak_bytes"], -1);
+  EXPECT_GE(row["ended_unix_seconds"], row["started_unix_seconds"]);
+  EXPECT_EQ(row["gpus"].size(), 1u);
+}
+
+TEST_F(History, EachListingFitsItsSchemaAndEightyColumns) {
+  auto owner = monitor();
+  auto living = loop({"--name", "a-name-that-is-much-longer-than-a-column-of-the-table-has-room"});
+  EXPECT_EQ(count("done", 5).status, 0);
+  for (const char* by : {"job", "user", "gpu", "day"}) {
+    const json listing = report({"--by", by});
+    EXPECT_EQ(differences(listing, read_schema("report")), Words{}) << by;
+    EXPECT_EQ(listing["by"], by);
+    EXPECT_GE(listing["rows"].size(), 1u) << by;
+    const auto table = cli({"report", "--by", by});
+    EXPECT_EQ(table.status, 0) << table.err;
+    std::istringstream lines(table.out);
+    for (std::string line; std::getline(lines, line);) EXPECT_LE(line.size(), 80u) << line;
+    const auto csv = cli({"report", "--by", by, "--csv"});
+    EXPECT_NE(csv.out.find(",gpu_seconds,"), std::string::npos) << csv.out;
+  }
+  EXPECT_EQ(report({"--until", "30d", "--since", "31d"})["rows"].size(), 0u);
+}
+
+TEST_F(History, AKilledMonitorsBillsAreContinuedByTheNext) {
+  auto first = monitor();
+  auto child = loop({"--name", "long"});
+  EXPECT_EQ(count("before", 5).status, 0);
+  ASSERT_TRUE(eventually([this] { return launches("long") >= 1; }));
+  const json before = bill("long");
+  ASSERT_TRUE(eventually([this] { return bill("before").value("exit", json()) == "ended"; }));
+  kill_and_wait(first.pid());
+  auto second = monitor();
+  EXPECT_EQ(bill("before")["launches"], 5);
+  // Until it has rejoined, nobody knows whether it lives.
+  ASSERT_TRUE(eventually([this] { return bill("long")["exit"].is_null(); }));
+  ASSERT_TRUE(eventually([&] { return bill("long")["launches"] > before["launches"]; }));
+  EXPECT_GE(bill("long")["gpu_seconds"], before["gpu_seconds"]);
+  EXPECT_EQ(bill("long")["started_unix_seconds"], before["started_unix_seconds"]);
+  // Its counts of the time before are not billed twice. Some launches may be on their way.
+  const long billed = bill("long")["launches"];
+  EXPECT_LE(billed, kernels(child) + 100);
+  EXPECT_EQ(child.finish(kLimit).status, 0);
+  ASSERT_TRUE(eventually([this] { return bill("long")["exit"] == "ended"; }));
+  EXPECT_EQ(report()["rows"].size(), 2u);
+}
+
+TEST_F(History, AJobWhoseEndNobodySawIsLost) {
+  auto first = monitor();
+  auto child = loop({"--name", "gone"});
+  ASSERT_TRUE(eventually([this] { return launches("gone") >= 1; }));
+  kill_and_wait(first.pid());
+  kill_and_wait(child.pid());
+  auto second = monitor();
+  EXPECT_EQ(bill("gone")["exit"], "lost");
+  EXPECT_FALSE(bill("gone")["ended_unix_seconds"].is_null());
+}
+
+TEST_F(History, AFullDiskCostsNoJobAndNoBillOnceThereIsRoom) {
+  auto owner = monitor();
+  auto child = loop({"--name", "full"});
+  ASSERT_TRUE(eventually([this] { return launches("full") >= 1; }));
+  // From now on each write to a file fails, as on a disk without room.
+  rlimit before{};
+  ASSERT_EQ(::prlimit(owner.pid(), RLIMIT_FSIZE, nullptr, &before), 0);
+  const rlimit none{0, before.rlim_max};
+  ASSERT_EQ(::prlimit(owner.pid(), RLIMIT_FSIZE, &none, nullptr), 0);
+  const long first = kernels(child);
+  ASSERT_TRUE(eventually([&] { return kernels(child) > first + 20; }));
+  const long last = kernels(child);
+  EXPECT_EQ(child.finish(kLimit).status, 0);
+  ASSERT_TRUE(eventually([this] { return listing("ps")["jobs"].empty(); }));
+  const json meanwhile = bill("full");  // what is there can be read
+  EXPECT_TRUE(meanwhile["exit"].is_null());
+  EXPECT_LT(meanwhile["launches"], last);
+  EXPECT_EQ(monitor_pid(), owner.pid());
+  ASSERT_EQ(::prlimit(owner.pid(), RLIMIT_FSIZE, &before, nullptr), 0);
+  ASSERT_TRUE(eventually([this] { return bill("full")["exit"] == "ended"; }));
+  EXPECT_GE(launches("full"), last);
+}
+
+TEST_F(History, AFolderThatCannotBeHadCostsTheHistoryAlone) {
+  std::ofstream(in_folder("file")) << "x";
+  auto owner = monitor({"--history", in_folder("file") + "/history"});
+  EXPECT_EQ(count("job", 5).status, 0);
+  const auto end = cli({"report"});
+  EXPECT_NE(end.status, 0);
+  EXPECT_TRUE(says(end, "no history is kept: cannot make")) << end.err;
+}
+
+TEST_F(History, WithoutAHistoryReportSaysSo) {
+  auto owner = monitor({"--history", "none"});
+  EXPECT_EQ(count("job", 5).status, 0);
+  const auto end = cli({"report"});
+  EXPECT_EQ(end.status, 1);
+  EXPECT_TRUE(says(end, "--history none")) << end.err;
+  EXPECT_FALSE(fs::exists(in_folder("state")));
+}
+
+TEST_F(History, OthersSeeBillsButNoCommandLines) {
+  if (::geteuid() != 0) GTEST_SKIP() << "another user takes root";
+  auto owner = monitor();
+  EXPECT_EQ(count("roots", 5).status, 0);
+  ASSERT_TRUE(eventually([this] { return bill("roots").is_object(); }));
+  ASSERT_EQ(::chmod(socket().c_str(), 0666), 0);
+  const json seen = json::parse(cli_as_nobody({"report", "--json"}).out, nullptr, false);
+  ASSERT_EQ(seen["rows"].size(), 1u) << seen;
+  EXPECT_EQ(seen["rows"][0]["name"], "roots");
+  EXPECT_TRUE(seen["rows"][0]["command"].is_null());
+}
+
+TEST_F(History, BillsOfOnesOwnAreAllThatOthersSee) {
+  if (::geteuid() != 0) GTEST_SKIP() << "another user takes root";
+  auto owner = monitor({"--bills", "own"});
+  EXPECT_EQ(count("roots", 5).status, 0);
+  ASSERT_TRUE(eventually([this] { return bill("roots").is_object(); }));
+  ASSERT_EQ(::chmod(socket().c_str(), 0666), 0);
+  for (const char* by : {"job", "user", "gpu", "day"}) {
+    const auto end = cli_as_nobody({"report", "--json", "--by", by});
+    EXPECT_EQ(json::parse(end.out, nullptr, false)["rows"].size(), 0u) << end.out << end.err;
+  }
+}
+
+TEST_F(History, ASpanThatIsNoneIsAUsageError) {
+  for (const Words& words : {Words{"--since", "monday"}, Words{"--by", "week"},
+                             Words{"--since", "1h", "--until", "2h"}, Words{"--csv", "--json"}}) {
+    Words all{"report"};
+    all.insert(all.end(), words.begin(), words.end());
+    EXPECT_EQ(cli(all).status, 2) << words[0];
+  }
+}
+
+}  // namespace
+}  // namespace switchyard::system_tests

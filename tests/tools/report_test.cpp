@@ -1,0 +1,146 @@
+// Spans as people write them, and reports as tables and comma-separated values.
+#include <gtest/gtest.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include <sstream>
+
+#include "tools/report/span.h"
+#include "tools/report/tables.h"
+
+namespace switchyard::tools {
+namespace {
+
+using nlohmann::json;
+
+constexpr std::int64_t kNow = 1'764'252'000;  // 2025-11-27 14:00 UTC
+
+class ReportSpan : public ::testing::Test {
+ protected:
+  void SetUp() override { zone("UTC"); }
+  void TearDown() override { zone("UTC"); }
+  static void zone(const char* name) {
+    ::setenv("TZ", name, 1);
+    ::tzset();
+  }
+};
+
+TEST_F(ReportSpan, SpansAreBeforeNow) {
+  EXPECT_EQ(parse_point("90m", kNow), kNow - 5400);
+  EXPECT_EQ(parse_point("8h", kNow), kNow - 8 * 3600);
+  EXPECT_EQ(parse_point("7d", kNow), kNow - 7 * 86400);
+  EXPECT_EQ(parse_point("2w", kNow), kNow - 14 * 86400);
+}
+
+TEST_F(ReportSpan, DatesAreLocal) {
+  EXPECT_EQ(parse_point("2025-11-27", kNow), kNow - 14 * 3600);
+  EXPECT_EQ(parse_point("2025-11-27 13:30", kNow), kNow - 1800);
+  EXPECT_EQ(parse_point("today", kNow), kNow - 14 * 3600);
+  EXPECT_EQ(parse_point("yesterday", kNow), kNow - 38 * 3600);
+  EXPECT_EQ(minute_text(kNow), "2025-11-27 14:00");
+  zone("XYZ-5:30");
+  EXPECT_EQ(parse_point("2025-11-27T19:30", kNow), kNow);
+  EXPECT_EQ(minute_text(kNow), "2025-11-27 19:30");
+}
+
+TEST_F(ReportSpan, AllElseIsNone) {
+  for (const char* text : {"", "h", "-1h", "8", "8 h", "8y", "99999999999999999999h", "monday",
+                           "2025-02-30", "2025-11-27 25:00", "2025-11-27x", "27.11.2025"}) {
+    EXPECT_FALSE(parse_point(text, kNow)) << text;
+  }
+}
+
+json row_of(const std::string& name, double gpu_seconds, double estimated) {
+  return {{"name", name},
+          {"user", "somebody-with-a-long-name"},
+          {"uid", 1000},
+          {"job", "id"},
+          {"command", "python \"x\", y"},
+          {"started_unix_seconds", kNow},
+          {"ended_unix_seconds", nullptr},
+          {"exit", nullptr},
+          {"lived_seconds", 7200.0},
+          {"jobs", 12},
+          {"day", "2025-11-27"},
+          {"index", 7},
+          {"uuid", "GPU-1"},
+          {"observed_seconds", 360'000.0},
+          {"idle_seconds", 90'000.0},
+          {"gpu_seconds", gpu_seconds},
+          {"gpu_seconds_estimated", estimated},
+          {"memory_idle_byte_seconds", 3600.0 * (1u << 30)},
+          {"memory_peak_bytes", 1ull << 36},
+          {"memory_mean_bytes", 1ull << 30},
+          {"launches", 3},
+          {"times",
+           {{{"state", "running"}, {"reason", nullptr}, {"seconds", 100.0}},
+            {{"state", "waiting"}, {"reason", "turn"}, {"seconds", 60.0}},
+            {{"state", "swapped"}, {"reason", "yield"}, {"seconds", 60.0}},
+            {{"state", "paused"}, {"reason", "pause"}, {"seconds", 360'000.0}},
+            {{"state", "idle"}, {"reason", nullptr}, {"seconds", 20.0}},
+            {{"state", "idle"}, {"reason", "no CUDA"}, {"seconds", 1000.0}}}}};
+}
+
+json reply_of(const json& rows) {
+  return {{"since_unix_seconds", kNow}, {"until_unix_seconds", kNow}, {"rows", rows}};
+}
+
+TEST(ReportTable, AWideRowHasEightyColumns) {
+  ::setenv("TZ", "UTC", 1);
+  ::tzset();
+  const json rows = {row_of(std::string(63, 'n'), 6.2e7, 6.2e7), row_of("\xc3\xa4\xc3\xa4", 1, 0)};
+  for (const char* by : {"job", "user", "gpu", "day"}) {
+    std::istringstream lines(report_table(by, reply_of(rows)));
+    for (std::string line; std::getline(lines, line);) {
+      EXPECT_LE(line.size(), 82u) << line;  // bytes: two letters have two each
+    }
+  }
+}
+
+TEST(ReportTable, AnEstimateIsMarkedAndMostTimeComesFirst) {
+  const json rows = {row_of("small", 60, 0), row_of("large", 3600, 100), row_of("exact", 1800, 1)};
+  const std::string table = report_table("job", reply_of(rows));
+  EXPECT_NE(table.find("~1.0 h"), std::string::npos) << table;
+  EXPECT_EQ(table.find("~30 min"), std::string::npos) << table;
+  EXPECT_LT(table.find("large"), table.find("exact"));
+  EXPECT_LT(table.find("exact"), table.find("small"));
+}
+
+TEST(ReportTable, WaitsArePausesAndIdleTimeIsWithoutThatBeforeCuda) {
+  const std::string table = report_table("user", reply_of(json::array({row_of("a", 100, 0)})));
+  EXPECT_NE(table.find("2 min   100 h  20 s"), std::string::npos) << table;
+  EXPECT_NE(report_table("gpu", reply_of(json::array({row_of("a", 100, 0)}))).find("25%"),
+            std::string::npos);
+}
+
+TEST(ReportTable, NothingIsSaidInWords) {
+  EXPECT_NE(report_table("job", reply_of(json::array())).find("nothing was recorded"),
+            std::string::npos);
+}
+
+TEST(ReportCsv, TextIsQuotedAndEachRowHasAllColumns) {
+  json odd = row_of("a,\"b\"", 1, 0);
+  odd.erase("launches");
+  const std::string csv = report_csv("job", json::array({odd}));
+  std::istringstream lines(csv);
+  std::string head, row;
+  std::getline(lines, head);
+  std::getline(lines, row);
+  EXPECT_EQ(head.rfind("job,name,user,uid,command,", 0), 0u);
+  EXPECT_NE(row.find("\"a,\"\"b\"\"\""), std::string::npos) << row;
+  EXPECT_NE(row.find("\"python \"\"x\"\", y\""), std::string::npos) << row;
+  // Commas outside of quotes.
+  const auto commas = [](const std::string& line) {
+    bool quoted = false;
+    int count = 0;
+    for (const char c : line) {
+      quoted = quoted != (c == '"');
+      count += c == ',' && !quoted ? 1 : 0;
+    }
+    return count;
+  };
+  EXPECT_EQ(commas(head), commas(row));
+}
+
+}  // namespace
+}  // namespace switchyard::tools

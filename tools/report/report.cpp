@@ -1,0 +1,97 @@
+#include "tools/report/report.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <ctime>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tools/base/monitor_client.h"
+#include "tools/report/span.h"
+#include "tools/report/tables.h"
+
+namespace switchyard::tools {
+namespace {
+
+struct Options {
+  std::optional<std::string> by, since, until;
+  bool csv = false;
+  bool json = false;
+};
+
+constexpr char kByForms[] = "job, user, gpu or day";
+
+constexpr char kExamples[] = R"(Examples:
+  switchyard report
+      the jobs of the last 24 hours
+  switchyard report --by user --since 2026-11-01
+      how much each user had this month
+  switchyard report --since yesterday --until today
+      who had the GPUs yesterday
+  switchyard report --by gpu --since 7d
+      idle hours of each GPU, and memory that jobs held without work
+  switchyard report --by day --csv > days.csv
+
+Sums are kept by the hour, so a span is of whole hours. TIME on several GPUs adds up. GPU TIME is
+the time that jobs had the GPU; "~" marks a sum that is partly an estimate: where time slices divide
+the GPU, it is what they allot. WAITED is the time in which Switchyard or other jobs kept a job from
+the GPU, IDLE that in which it brought no work. IDLE MEM is memory on the GPU in that time, in
+GiB hours. PEAK MEM is of one GPU, sampled each second. LIVED has "+" while the job lives, and "?"
+where its end was not seen.
+Command lines are in --json and --csv, for their owner and root.
+
+Exit status: 0, 1 the history cannot be read or there is none, 2 bad value, 3 no monitor,
+7 the monitor or its disk does not answer in time.)";
+
+int report(const Options& options) {
+  const std::string by = options.by.value_or("job");
+  constexpr std::array kBy = {"job", "user", "gpu", "day"};
+  if (std::find(kBy.begin(), kBy.end(), by) == kBy.end()) {
+    return fail(bad_value("--by", by, kByForms));
+  }
+  if (options.csv && options.json) {
+    return fail({kUsage, "--csv and --json exclude each other: give one of them"});
+  }
+  const std::int64_t now = std::time(nullptr);
+  nlohmann::json request = {{"op", "report"}, {"by", by}, {"since", now - 86400}};
+  for (const auto& [key, text] : {std::pair{"since", options.since}, {"until", options.until}}) {
+    if (!text) continue;
+    const auto point = parse_point(*text, now);
+    if (!point) return fail(bad_value(std::string("--") + key, *text, kSpanForms));
+    request[key] = *point;
+  }
+  if (request.contains("until") && request["until"] <= request["since"]) {
+    return fail({kUsage, "--until is not after --since: nothing lies between them"});
+  }
+  auto reply = MonitorClient::ask_any(request);
+  if (!reply) return fail(reply.error());
+  if (options.json) {
+    print_json(*reply);
+  } else if (options.csv) {
+    fmt::print("{}", report_csv(by, list_of(*reply, "rows")));
+  } else {
+    fmt::print("{}", report_table(by, *reply));
+  }
+  return kOk;
+}
+
+}  // namespace
+
+void add_report(CommandLine& line) {
+  const auto options = std::make_shared<Options>();
+  line.add("report", "show who had the GPUs, and for how long", kExamples)
+      .option("--by", "WHAT", options->by,
+              fmt::format("a row for each: {} (default: job)", kByForms))
+      .option("--since", "WHEN", options->since,
+              "when it begins: 8h, 7d, 2026-11-27, '2026-11-27 14:00', yesterday (default: 24h)")
+      .option("--until", "WHEN", options->until, "when it ends, likewise (default: now)")
+      .flag("--csv", options->csv, "print comma-separated values")
+      .monitor_options(options->json)
+      .acts([options] { return report(*options); });
+}
+
+}  // namespace switchyard::tools

@@ -1,0 +1,252 @@
+#include "tools/report/tables.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "tools/base/output.h"
+#include "tools/base/table.h"
+#include "tools/report/span.h"
+
+namespace switchyard::tools {
+namespace {
+
+using nlohmann::json;
+
+constexpr double kGiBHour = 3600.0 * (1u << 30);
+// A smaller part of a sum is not worth a mark.
+constexpr double kWorthAMark = 0.005;
+
+// A job's time on its GPUs, in what a person wants to know.
+struct Times {
+  double waited = 0, paused = 0, idle = 0;
+};
+
+Times times_of(const json& row) {
+  Times out;
+  for (const json& each : list_of(row, "times")) {
+    const double seconds = real_of(each, "seconds").value_or(0);
+    const std::string state = text_of(each, "state", "");
+    const bool no_cuda = text_of(each, "reason", "") == "no CUDA";
+    if (state == "idle" && !no_cuda) out.idle += seconds;
+    if (state == "paused") out.paused += seconds;
+    if (state == "held" || state == "waiting" || state == "swapped" || state == "moving") {
+      out.waited += seconds;
+    }
+  }
+  return out;
+}
+
+// "59 s", "3 min", "1.5 h", "250 h"
+std::string short_time(double seconds) {
+  if (seconds < 59.5) return fmt::format("{:.0f} s", seconds);
+  if (seconds < 3570) return fmt::format("{:.0f} min", seconds / 60);
+  const double hours = seconds / 3600;
+  return hours < 99.95 ? fmt::format("{:.1f} h", hours) : fmt::format("{:.0f} h", hours);
+}
+
+std::string gpu_time(const json& row) {
+  const double all = real_of(row, "gpu_seconds").value_or(0);
+  const double estimated = real_of(row, "gpu_seconds_estimated").value_or(0);
+  return (estimated > all * kWorthAMark ? "~" : "") + short_time(all);
+}
+
+std::string time_or_dash(const json& row, const char* key) {
+  const auto seconds = real_of(row, key);
+  return seconds ? short_time(*seconds) : "-";
+}
+
+// "+": it lives; "?": nobody saw its end.
+std::string lived(const json& row) {
+  const std::string exit = text_of(row, "exit", "+");
+  return time_or_dash(row, "lived_seconds") + (exit == "+" ? "+" : exit == "lost" ? "?" : "");
+}
+
+std::string idle_memory(const json& row) {
+  return fmt::format("{:.1f}", real_of(row, "memory_idle_byte_seconds").value_or(0) / kGiBHour);
+}
+
+// Names may have 63 characters, and a line has 80 columns.
+std::string cut(std::string text, std::size_t most) {
+  if (text.size() <= most) return text;
+  std::size_t end = most - 1;
+  while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xc0) == 0x80) --end;
+  return text.substr(0, end) + "~";
+}
+
+using Rows = std::vector<const json*>;
+
+// Most GPU time first; days in their order.
+Rows ordered(const std::string& by, const json& rows) {
+  Rows out;
+  for (const json& row : rows) out.push_back(&row);
+  std::stable_sort(out.begin(), out.end(), [&](const json* a, const json* b) {
+    if (by == "gpu") return number_of(*a, "index") < number_of(*b, "index");
+    if (by == "day") return text_of(*a, "day") < text_of(*b, "day");
+    return real_of(*a, "gpu_seconds").value_or(0) > real_of(*b, "gpu_seconds").value_or(0);
+  });
+  return out;
+}
+
+Table table_of_jobs(const Rows& rows) {
+  using enum Table::Align;
+  Table table({{"JOB"},
+               {"USER"},
+               {"STARTED"},
+               {"LIVED", kRight},
+               {"GPU TIME", kRight},
+               {"WAITED", kRight},
+               {"IDLE", kRight},
+               {"PEAK MEM", kRight}});
+  for (const json* row : rows) {
+    const Times times = times_of(*row);
+    const std::string started =
+        minute_text(static_cast<std::int64_t>(number_of(*row, "started_unix_seconds")));
+    table.add({cut(text_of(*row, "name"), 10), cut(text_of(*row, "user"), 8), started.substr(5),
+               lived(*row), gpu_time(*row), short_time(times.waited + times.paused),
+               short_time(times.idle), human_bytes(number_of(*row, "memory_peak_bytes"))});
+  }
+  return table;
+}
+
+Table table_of_users(const Rows& rows) {
+  using enum Table::Align;
+  Table table({{"USER"},
+               {"JOBS", kRight},
+               {"GPU TIME", kRight},
+               {"WAITED", kRight},
+               {"PAUSED", kRight},
+               {"IDLE", kRight},
+               {"IDLE MEM", kRight},
+               {"PEAK MEM", kRight}});
+  for (const json* row : rows) {
+    const Times times = times_of(*row);
+    table.add({cut(text_of(*row, "user"), 16), std::to_string(number_of(*row, "jobs")),
+               gpu_time(*row), short_time(times.waited), short_time(times.paused),
+               short_time(times.idle), idle_memory(*row),
+               human_bytes(number_of(*row, "memory_peak_bytes"))});
+  }
+  return table;
+}
+
+// GPUs and days: what the jobs had of them, and what nobody had.
+Table table_of_places(const std::string& by, const Rows& rows) {
+  using enum Table::Align;
+  const bool gpu = by == "gpu";
+  std::vector<Table::Column> columns{{gpu ? "GPU" : "DAY"}};
+  if (gpu) columns.push_back({"NAME"});
+  for (const char* heading : {"JOBS", "GPU TIME", "NO JOB'S", "OF IT", "WAITED", "IDLE MEM"}) {
+    columns.push_back({heading, kRight});
+  }
+  Table table(columns);
+  for (const json* row : rows) {
+    const auto idle = real_of(*row, "idle_seconds");
+    const double observed = real_of(*row, "observed_seconds").value_or(0);
+    std::vector<Table::Cell> cells;
+    cells.emplace_back(gpu ? std::to_string(number_of(*row, "index")) : text_of(*row, "day"));
+    if (gpu) cells.emplace_back(cut(text_of(*row, "name"), 20));
+    cells.emplace_back(std::to_string(number_of(*row, "jobs")));
+    cells.emplace_back(gpu_time(*row));
+    cells.emplace_back(time_or_dash(*row, "idle_seconds"));
+    cells.emplace_back(idle && observed > 0 ? fmt::format("{:.0f}%", *idle / observed * 100) : "-");
+    cells.emplace_back(short_time(times_of(*row).waited));
+    cells.emplace_back(idle_memory(*row));
+    table.add(std::move(cells));
+  }
+  return table;
+}
+
+std::string csv_cell(const json& value) {
+  if (value.is_null()) return "";
+  if (!value.is_string()) return value.dump();
+  std::string out = "\"";
+  for (const char c : value.get<std::string>()) {
+    if (c == '"') out += '"';
+    out += c;
+  }
+  return out + "\"";
+}
+
+// Keys of the listing, in the order of the columns.
+std::vector<const char*> csv_keys(const std::string& by) {
+  std::vector<const char*> keys;
+  if (by == "job") {
+    keys = {"job",
+            "name",
+            "user",
+            "uid",
+            "command",
+            "started_unix_seconds",
+            "ended_unix_seconds",
+            "exit",
+            "lived_seconds"};
+  } else if (by == "user") {
+    keys = {"user", "uid", "jobs"};
+  } else if (by == "gpu") {
+    keys = {"uuid", "index", "name", "jobs", "observed_seconds", "idle_seconds"};
+  } else {
+    keys = {"day", "jobs", "observed_seconds", "idle_seconds"};
+  }
+  for (const char* key : {"gpu_seconds", "gpu_seconds_estimated", "memory_mean_bytes",
+                          "memory_peak_bytes", "memory_byte_seconds", "memory_idle_byte_seconds",
+                          "copied_bytes", "swapped_bytes", "launches", "refusals"}) {
+    keys.push_back(key);
+  }
+  return keys;
+}
+
+constexpr const char* kStates[] = {"running", "idle",   "held",    "waiting",   "paused",
+                                   "swapped", "moving", "stopped", "unmanaged", "unknown"};
+
+double in_state(const json& row, const char* state) {
+  double sum = 0;
+  for (const json& each : list_of(row, "times")) {
+    if (text_of(each, "state", "") == state) sum += real_of(each, "seconds").value_or(0);
+  }
+  return sum;
+}
+
+}  // namespace
+
+std::string report_table(const std::string& by, const json& reply) {
+  const Rows rows = ordered(by, list_of(reply, "rows"));
+  const auto point = [&](const char* key) {
+    return minute_text(static_cast<std::int64_t>(number_of(reply, key)));
+  };
+  const std::string span =
+      fmt::format("{} to {}\n", point("since_unix_seconds"), point("until_unix_seconds"));
+  if (rows.empty()) return span + "nothing was recorded in this time\n";
+  if (by == "job") return span + table_of_jobs(rows).render();
+  if (by == "user") return span + table_of_users(rows).render();
+  return span + table_of_places(by, rows).render();
+}
+
+std::string report_csv(const std::string& by, const json& rows) {
+  const auto keys = csv_keys(by);
+  std::string out;
+  for (const char* key : keys) out += fmt::format("{}{}", out.empty() ? "" : ",", key);
+  for (const char* state : kStates) out += fmt::format(",{}_seconds", state);
+  out += '\n';
+  for (const json* row : ordered(by, rows)) {
+    std::string line;
+    for (const char* key : keys) {
+      if (key != keys.front()) line += ',';
+      if (row->contains(key)) line += csv_cell((*row)[key]);
+    }
+    for (const char* state : kStates) line += fmt::format(",{}", in_state(*row, state));
+    out += line + "\n";
+  }
+  return out;
+}
+
+std::string bill_text(const json& row) {
+  const Times times = times_of(row);
+  return fmt::format(
+      "job {}: {} on the GPU, waited {}, paused {}, idle {}; memory {} at most, {} on average",
+      text_of(row, "name"), gpu_time(row), short_time(times.waited), short_time(times.paused),
+      short_time(times.idle), human_bytes(number_of(row, "memory_peak_bytes")),
+      human_bytes(number_of(row, "memory_mean_bytes")));
+}
+
+}  // namespace switchyard::tools

@@ -1,0 +1,17 @@
+// A report of the monitor as a table of at most 80 columns, and as comma-separated values.
+//
+// Threading: pure.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+
+namespace switchyard::tools {
+
+// `by`: job, user, gpu or day.
+std::string report_table(const std::string& by, const nlohmann::json& reply);
+std::string report_csv(const std::string& by, const nlohmann::json& rows);
+// The bill of one job, in a few lines, for the end of `run --report`.
+std::string bill_text(const nlohmann::json& row);
+
+}  // namespace switchyard::tools
