@@ -9,6 +9,7 @@
 #include "tools/base/command.h"
 #include "tools/base/suggest.h"
 #include "tools/doctor/doctor.h"
+#include "tools/events/events.h"
 #include "tools/migrate/migrate.h"
 #include "tools/pause/pause.h"
 #include "tools/policy/policy.h"
@@ -41,6 +42,7 @@ void declare(tools::CommandLine& line) {
   tools::add_status(line);
   tools::add_ps(line);
   tools::add_stats(line);
+  tools::add_events(line);
   tools::add_set(line);
   tools::add_pause(line);
   tools::add_resume(line);
