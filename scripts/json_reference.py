@@ -13,12 +13,14 @@ import sys
 from pathlib import Path
 
 FOLDER = Path(__file__).resolve().parent.parent / "docs/reference"
-PAGES = ("ps", "job", "stats", "report", "status", "policy", "backend", "stop", "version", "doctor")
+PAGES = ("ps", "job", "stats", "events", "report", "status", "policy", "backend", "stop", "version",
+         "doctor")
 
 HEAD = """# JSON listings
 
-Every command with `--json` prints one JSON object on stdout. `stats --watch --json` prints one for
-each interval, each on a line of its own. Messages go to stderr, also with `--json`.
+Every command with `--json` prints one JSON object on stdout. `stats --watch --json` and
+`events --follow --json` print one after the other, each on a line of its own. Messages go to
+stderr, also with `--json`.
 
 * `schema_version` is 1. It rises when a key changes its meaning or goes away. New keys may come at
   any time.

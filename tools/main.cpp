@@ -10,6 +10,7 @@
 #include "tools/base/suggest.h"
 #include "tools/cdi/cdi.h"
 #include "tools/doctor/doctor.h"
+#include "tools/events/events.h"
 #include "tools/migrate/migrate.h"
 #include "tools/pause/pause.h"
 #include "tools/policy/policy.h"
@@ -44,6 +45,7 @@ void declare(tools::CommandLine& line) {
   tools::add_ps(line);
   tools::add_stats(line);
   tools::add_report(line);
+  tools::add_events(line);
   tools::add_set(line);
   tools::add_pause(line);
   tools::add_resume(line);

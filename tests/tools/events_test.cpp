@@ -1,0 +1,149 @@
+// `switchyard events` against a monitor that the test plays.
+#include "tools/events/events.h"
+
+#include <gtest/gtest.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include <atomic>
+
+#include "switchyard/paths.h"
+#include "switchyard/status.h"
+#include "tests/tools/fake_monitor.h"
+
+namespace switchyard::tools {
+namespace {
+
+using nlohmann::json;
+
+json event(int number) {
+  return {{"number", number},
+          {"unix_seconds", 1e9 + number},
+          {"name", "train"},
+          {"text", "event " + std::to_string(number)}};
+}
+
+// Output and exit code of the command.
+struct EventsEnd {
+  int code = 0;
+  std::string out, err;
+};
+
+// It has heard all that the command asked when this returns.
+EventsEnd events(std::vector<std::string> words, FakeMonitor::Answer play) {
+  const FakeMonitor monitor = FakeMonitor::answering(std::move(play));
+  CommandLine line("", "");
+  add_events(line);
+  words.insert(words.begin(), "events");
+  ::setenv("SWITCHYARD_SOCKET", monitor.socket().c_str(), 1);
+  ::testing::internal::CaptureStdout();
+  ::testing::internal::CaptureStderr();
+  EventsEnd said;
+  said.code = line.run(words);
+  output_written();
+  said.out = ::testing::internal::GetCapturedStdout();
+  said.err = ::testing::internal::GetCapturedStderr();
+  return said;
+}
+
+json answer(std::initializer_list<int> numbers, bool more, int lost = 0) {
+  json out{{"ok", true}, {"events", json::array()}, {"lost", lost}, {"more", more}};
+  for (const int number : numbers) out["events"].push_back(event(number));
+  out["last"] = numbers.size() == 0 ? 0 : *(numbers.end() - 1);
+  return out;
+}
+
+class Events : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    ::setenv("TZ", "UTC", 1);
+    ::tzset();
+  }
+  void TearDown() override {
+    ::unsetenv("SWITCHYARD_SOCKET");
+    ::unsetenv("TZ");
+    ::tzset();
+  }
+};
+
+TEST_F(Events, ALineSaysWhenWhoAndWhat) {
+  EXPECT_EQ(event_line({{"unix_seconds", 1e9 + 0.25}, {"name", "train"}, {"text", "ends"}}),
+            "2001-09-09 01:46:40.250  train            ends");
+  EXPECT_EQ(event_line({{"unix_seconds", 1e9}, {"name", nullptr}, {"text", "policy"}}),
+            "2001-09-09 01:46:40.000  -                policy");
+}
+
+TEST_F(Events, PartsArePutTogether) {
+  const FakeMonitor::Answer monitor = [](const json& request) {
+    return request.contains("since") ? answer({3}, false) : answer({1, 2}, true);
+  };
+  const EventsEnd said = events({"--json"}, monitor);
+  EXPECT_EQ(said.code, kOk);
+  const json listing = json::parse(said.out);
+  EXPECT_EQ(listing["events"], (json{event(1), event(2), event(3)}));
+  EXPECT_EQ(listing["lost"], 0);
+  EXPECT_EQ(listing["schema_version"], kSchemaVersion);
+}
+
+TEST_F(Events, WhatIsForgottenIsSaid) {
+  const FakeMonitor::Answer monitor = [](const json&) { return answer({7}, false, 6); };
+  const EventsEnd said = events({}, monitor);
+  EXPECT_EQ(said.out, "2001-09-09 01:46:47.000  train            event 7\n");
+  EXPECT_EQ(said.err, "switchyard: 6 earlier events are forgotten\n");
+}
+
+TEST_F(Events, TheRequestSaysWhatIsWanted) {
+  json asked;
+  const FakeMonitor::Answer monitor = [&asked](const json& request) {
+    asked = request;
+    return answer({}, false);
+  };
+  EXPECT_EQ(events({"--since", "1h", "--job", "train"}, monitor).code, kOk);
+  EXPECT_EQ(asked, (json{{"op", "events"}, {"seconds", 3600.0}, {"target", "train"}}));
+  const EventsEnd bad = events({"--since", "yesterday"}, monitor);
+  EXPECT_EQ(bad.code, kUsage);
+  EXPECT_NE(bad.err.find("--since"), std::string::npos);
+}
+
+TEST_F(Events, WhoFollowsGoesOnWhereItWasAndIsToldWhatItLost) {
+  std::atomic<int> asked{0};
+  std::vector<json> requests;
+  const FakeMonitor::Answer monitor = [&](const json& request) -> json {
+    requests.push_back(request);
+    switch (++asked) {
+      case 1:
+        return {{"ok", true}, {"events", json::array()}, {"lost", 0}, {"more", false}, {"last", 4}};
+      case 2:
+        return answer({5, 6}, true);
+      case 3:
+        return answer({9}, false, 2);
+      default:
+        return {{"ok", false}, {"code", kMonitorUnreachable}, {"error", "it has ended"}};
+    }
+  };
+  const EventsEnd said = events({"--follow"}, monitor);
+  EXPECT_EQ(said.code, kMonitorUnreachable);
+  ASSERT_EQ(requests.size(), 4u);
+  EXPECT_EQ(requests[0], (json{{"op", "events"}, {"seconds", 0.0}}));
+  EXPECT_EQ(requests[1], (json{{"op", "events"}, {"since", 4}}));
+  EXPECT_EQ(requests[2], (json{{"op", "events"}, {"since", 6}}));
+  EXPECT_EQ(requests[3], (json{{"op", "events"}, {"since", 9}}));
+  EXPECT_NE(said.out.find("event 9"), std::string::npos);
+  EXPECT_NE(said.err.find("2 events are lost"), std::string::npos);
+}
+
+TEST_F(Events, WhoFollowsAsJsonGetsALineForEachAnswer) {
+  std::atomic<int> asked{0};
+  const FakeMonitor::Answer monitor = [&](const json&) -> json {
+    if (++asked == 1) return answer({}, false);
+    if (asked == 2) return answer({1, 2}, false);
+    return {{"ok", false}, {"code", kMonitorUnreachable}, {"error", "it has ended"}};
+  };
+  const EventsEnd said = events({"--follow", "--json"}, monitor);
+  const json line = json::parse(said.out);
+  EXPECT_EQ(line["events"].size(), 2u);
+  EXPECT_EQ(said.out.find('\n'), said.out.size() - 1);
+}
+
+}  // namespace
+}  // namespace switchyard::tools
