@@ -163,6 +163,7 @@ Client* Monitor::join(const Peer& peer, const wire::Hello& hello, Time now, std:
   }
   Client& client = registry_.add(std::move(fresh));
   had_a_job_ = true;
+  if (const std::string slurm = slurm_job_of(peer.pid); !slurm.empty()) job->slurm_job = slurm;
   std::string why;
   const bool bounded = job->knobs.memory || job->ceiling_bytes;
   if (bounded && (sees_more || job->clients.size() == 1)) {
@@ -194,6 +195,11 @@ wire::Charged Monitor::charge(ClientId id, const wire::Charge& asked, Time now) 
     return {wire::kOverQuota, 0, 0, 0};
   }
   const wire::Charged charged = memory_.charge(*client, asked.lane, asked.bytes, now);
+  const auto lane = client->lanes.find(asked.lane);
+  if (lane != client->lanes.end() && charged.verdict != wire::kGranted &&
+      charged.verdict != wire::kWait) {
+    lane->second.refused_verdict = charged.verdict;
+  }
   log_refused_memory(*client, asked, charged, now);
   return charged;
 }
@@ -240,6 +246,7 @@ void Monitor::left(ClientId id, std::shared_ptr<void> watch) {
   if (client == nullptr) return;
   spdlog::info("client {} (pid {}, {}) left", id, client->peer.pid, client->process);
   const JobKey job = client->job;
+  statistics_.counters.leaves(*client);
   sampler_.leaves(*client);
   memory_.leave(*client);
   residency_.room_came();
@@ -290,6 +297,7 @@ void Monitor::drop_if_done(JobKey key) {
   const Job* job = registry_.find(key);
   if (job == nullptr || job->creator != 0 || !job->clients.empty()) return;
   spdlog::info("job '{}' ended", job->name);
+  if (job_ends_) job_ends_(*job, now_);
   memory_.forget(*job);
   residency_.room_came();
   registry_.drop(key);
@@ -443,7 +451,7 @@ void Monitor::tick(Time now) {
   registry_.work().next_tick();
   ++beat_;
   for (auto& [id, client] : registry_.clients()) client->page->set_heartbeat(beat_);
-  if (!registry_.clients().empty()) {
+  if (measures_always_ || !registry_.clients().empty()) {
     sampler_.measure_due(now);
     if (now - loads_at_ >= kLoadsEvery) {
       loads_at_ = now;

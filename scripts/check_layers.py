@@ -46,7 +46,7 @@ FLOORS = {
              "doors"],
     "shim/swap": ["mover", "host", "memory", "transfer", "residency", "calls"],
     "monitor": ["platform", "policy", "core", "accounting", "scheduling", "residency", "status",
-                "statistics", "adaptation", "monitor",
+                "statistics", "adaptation", "monitor", "export",
                 "control", "transport", "options", "main"],
     "tools": ["base", "backend", "policy", "ps", "run", "set", "stats", "status", "stop", "swap", "version",
               "doctor", "migrate", "pause", "main"],

@@ -49,10 +49,19 @@ class Usage {
     double slices_seconds = 0;
     std::map<JobKey, double> slices_of;                         // of that, by the job that had them
     std::map<std::size_t, std::map<status::Code, Time>> times;  // by GPU
+    // The same of each GPU that it sees, alone.
+    struct OfGpu {
+      double gpu_seconds = 0, estimated_seconds = 0, slices_seconds = 0;
+      std::array<double, kReasons.size()> waits_seconds{};  // as kReasons lists them
+    };
+    std::map<std::size_t, OfGpu> gpus;
   };
+  // By user and GPU, since the monitor began: ended jobs included.
+  using Users = std::map<uid_t, std::map<std::size_t, double>>;
 
   void tick(const Registry& registry, const status::Statuses& statuses, Time now);
   const Sums& of(const Job& job) const;
+  const Users& users() const { return users_; }
 
  private:
   // One job on one GPU in one span, in seconds.
@@ -68,6 +77,11 @@ class Usage {
     std::map<std::size_t, double> owed;  // by GPU: counted, and beyond what its span had room for
     Time at{0};                          // up to when its times are counted
   };
+  // What a job lacked of one span, by the reason that held it, in seconds.
+  struct Lacked {
+    std::array<double, kReasons.size()> waits{};  // as kReasons lists them
+    double slices = 0;
+  };
   // Those with most of a GPU's time in one span, and what all had.
   struct Others {
     double all = 0;
@@ -78,6 +92,9 @@ class Usage {
   void add_lane(OnGpu& out, const LaneKey& key, const Client::Lane& lane, double span);
   static void divide_loads(std::map<JobKey, Gpus>& all, double span);
   static void bound(Gpus& gpus, Entry& entry, double span);
+  static Lacked lacked(status::Code code, const OnGpu& on, double span);
+  static void add_waits_by_gpu(const status::JobStatus& status, const Gpus& gpus, Sums& sums,
+                               double span);
   static void add_waits(const status::Status& status, JobKey job, const Gpus& gpus,
                         const std::map<std::size_t, Others>& others, Sums& sums, double span);
   static void add_slices(JobKey job, const Gpus& gpus, const std::map<std::size_t, Others>& others,
@@ -90,6 +107,7 @@ class Usage {
   void forget_the_gone(const Registry& registry);
 
   std::map<JobKey, Entry> jobs_;
+  Users users_;
   std::map<LaneKey, Client::Lane::Had> counted_;  // as of the last look
   Time ticked_at_{0};
 };
