@@ -69,8 +69,9 @@ deb: ## make the Debian packages, in build/packages
 wheel: ## make the Python wheel, in build/packages
 	scripts/wheel.sh $(BUILD) $(BUILD)/packages
 
-packages: ## make all packages and check them: lintian, units, installation, removal
+packages: ## make all packages and check them: lintian, units, installation, removal, metrics
 	scripts/check_packages.sh $(BUILD)
+	scripts/check_metrics.sh $(BUILD)
 
 clean: ## remove build/
 	rm -rf $(BUILD)

@@ -11,8 +11,10 @@
 #include <cstring>
 #include <exception>
 #include <memory>
+#include <optional>
 #include <random>
 #include <thread>
+#include <utility>
 
 #include "monitor/control/kept_choice.h"
 #include "monitor/history/database.h"
@@ -22,6 +24,7 @@
 #include "monitor/platform/passed_sockets.h"
 #include "monitor/platform/patient_gpus.h"
 #include "monitor/transport/listen_socket.h"
+#include "monitor/transport/metrics_http.h"
 #include "monitor/transport/server.h"
 #include "monitor/transport/takeover.h"
 #include "switchyard/paths.h"
@@ -103,6 +106,24 @@ std::unique_ptr<history::Store> open_history(const Options& options, const Gpus&
       [place](std::string& why) { return history::Database::open(place, why); });
 }
 
+// The answers to Prometheus, where somebody asks for them.
+struct Metrics {
+  std::optional<MetricsPages> pages;
+  std::optional<MetricsHttp> http;
+
+  void begin(const Options& options, Fd listener, asio::io_context& io, Monitor& monitor) {
+    if (!options.metrics && options.metrics_textfile.empty()) return;
+    pages.emplace(io, monitor);
+    if (!options.metrics_textfile.empty()) pages->write(options.metrics_textfile);
+    if (!options.metrics) return;
+    http.emplace(io, std::move(listener), options.metrics->address().is_v6(),
+                 [this](auto then) { pages->get(std::move(then)); });
+    spdlog::info("answers GET /metrics at {}", metrics_address_text(*options.metrics));
+    if (options.metrics->address().is_loopback()) return;
+    spdlog::warn("whoever reaches that address reads the names of users and jobs");
+  }
+};
+
 int serve(const Options& options, std::vector<Fd> passed) {
   std::string why;
   bool taken = false;
@@ -129,6 +150,10 @@ int serve(const Options& options, std::vector<Fd> passed) {
   if (claims.size() != uuids.size()) return refuse(kRefusedByPolicy, why);
   std::vector<Fd> locks;
   if (!lock_devices(files, locks, why)) return refuse(kRefusedByPolicy, why);
+  Fd metrics_listener;
+  if (options.metrics && !(metrics_listener = listen_for_metrics(*options.metrics, why))) {
+    return refuse(kFailure, why);
+  }
   // The claims come first: a second monitor that is refused must never have had a socket, on which
   // somebody could wait for it in vain.
   ListenSocket place;
@@ -155,6 +180,8 @@ int serve(const Options& options, std::vector<Fd> passed) {
   }
   server.answer_claims(std::move(claim_fds), "socket " + options.settings.socket);
   server.listen(place.release_listener());
+  Metrics metrics;
+  metrics.begin(options, std::move(metrics_listener), io, monitor);
   spdlog::info("listens on {}, manages {} GPUs", options.settings.socket, uuids.size());
   if (too_old_for_slices(gpus->driver_version())) {
     spdlog::warn("the driver {} is older than 535: gates replace time slices",

@@ -178,6 +178,7 @@ Client* Monitor::join(const Peer& peer, const wire::Hello& hello, Time now, std:
   Client& client = registry_.add(std::move(fresh));
   had_a_job_ = true;
   ledger_.joined(client, (hello.flags & wire::kRejoin) != 0);
+  if (const std::string slurm = slurm_job_of(peer.pid); !slurm.empty()) job->slurm_job = slurm;
   std::string why;
   const bool bounded = job->knobs.memory || job->ceiling_bytes;
   if (bounded && (sees_more || job->clients.size() == 1)) {
@@ -209,6 +210,11 @@ wire::Charged Monitor::charge(ClientId id, const wire::Charge& asked, Time now) 
     return {wire::kOverQuota, 0, 0, 0};
   }
   const wire::Charged charged = memory_.charge(*client, asked.lane, asked.bytes, now);
+  const auto lane = client->lanes.find(asked.lane);
+  if (lane != client->lanes.end() && charged.verdict != wire::kGranted &&
+      charged.verdict != wire::kWait) {
+    lane->second.refused_verdict = charged.verdict;
+  }
   log_refused_memory(*client, asked, charged, now);
   return charged;
 }
@@ -269,6 +275,7 @@ void Monitor::left(ClientId id, std::shared_ptr<void> watch) {
   const JobKey job = client->job;
   ledger_.leaves(*client);
   statistics_.usage.leaves(*client);
+  statistics_.counters.leaves(*client);
   sampler_.leaves(*client);
   memory_.leave(*client);
   residency_.room_came();
@@ -322,6 +329,7 @@ void Monitor::drop_if_done(JobKey key) {
   spdlog::info("job '{}' ended", job->name);
   statistics_.usage.ends(*job, statuses_, now_);
   ledger_.ends(*job, now_);
+  if (job_ends_) job_ends_(*job, now_);
   memory_.forget(*job);
   residency_.room_came();
   registry_.drop(key);
@@ -486,7 +494,7 @@ void Monitor::tick(Time now) {
   registry_.next_tick();
   ++beat_;
   for (auto& [id, client] : registry_.clients()) client->page->set_heartbeat(beat_);
-  if (!registry_.clients().empty()) {
+  if (measures_always_ || !registry_.clients().empty()) {
     sampler_.measure_due(now);
     if (now - loads_at_ >= kLoadsEvery) {
       loads_at_ = now;

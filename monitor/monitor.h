@@ -14,6 +14,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "monitor/accounting/gpu_accounts.h"
 #include "monitor/accounting/nvml_sampler.h"
@@ -97,6 +98,11 @@ class Monitor {
   void follow_residency(Time now);
   // Units of work so far (core/work.h).
   std::uint64_t work() const;
+
+  // `then` is called with each job that ends, before it is forgotten.
+  void when_a_job_ends(std::function<void(const Job&, Time)> then) { job_ends_ = std::move(then); }
+  // NVML is asked also while there is no client: somebody wants to know of unmanaged processes.
+  void measure_always() { measures_always_ = true; }
 
   // Several times a second: heartbeat, accounts; NVML once a second.
   void tick(Time now);
@@ -194,6 +200,8 @@ class Monitor {
   Time followed_at_{0};      // when all jobs were followed last,
   Time follow_again_at_{0};  // and shall be again; 0: when something happens
   Time last_job_at_;
+  std::function<void(const Job&, Time)> job_ends_;
+  bool measures_always_ = false;
   bool had_a_job_ = false;
   bool ending_ = false;
 };

@@ -8,9 +8,11 @@
 #include <cstdio>
 #include <set>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "monitor/platform/processes.h"
+#include "monitor/transport/metrics_http.h"
 #include "switchyard/paths.h"
 #include "switchyard/status.h"
 #include "switchyard/wrapped.h"
@@ -26,12 +28,16 @@ constexpr char kAbout[] =
     "  switchyardd --policy exclusive                  one job at a time has the GPU\n"
     "  switchyardd --host-pool 64GiB                   pin up to 64 GiB of the host for swapping\n"
     "  switchyardd --cap-priority normal               only root may ask for priority high\n"
+    "  switchyardd --metrics 127.0.0.1:9835            answer Prometheus there\n"
     "  switchyardd --log debug:/var/log/switchyard.log";
 
 constexpr char kHostPoolForms[] = "a size such as 64GiB or 512MiB, or none (the same as 0)";
 constexpr std::size_t kMostDays = 36500;
 constexpr char kSocketForms[] =
     "an absolute path of at most 107 bytes; --socket chooses another place";
+constexpr char kMetricsForms[] =
+    "an address and a port, as in 127.0.0.1:9835 or [::1]:9835, or a port of 127.0.0.1";
+constexpr char kTextfileForms[] = "an absolute path whose name ends in .prom";
 constexpr char kLogForms[] = "off, error, warn, info or debug, and optionally ':' and a file";
 
 // As text first, so that every error shows the value and the accepted forms.
@@ -41,6 +47,7 @@ struct Texts {
   std::string policy = "priority", minimum, waits = "foreseen", backend, old_backend, wait_for_gpu;
   std::string connections_per_user, jobs_per_user;
   std::string history, history_days, history_size, bills = "all";
+  std::string metrics, metrics_textfile;
   std::string stay_moves, worth_handing_over;  // for tests
   std::vector<std::string> allow_high;
   bool persist = false, foreground = false, system = false;
@@ -237,6 +244,18 @@ bool understand_history(const Texts& texts, Options& out) {
          complain("--bills", texts.bills, "all or own");
 }
 
+bool understand_metrics(const Texts& texts, Options& out) {
+  if (!texts.metrics.empty()) {
+    out.metrics = parse_metrics_address(texts.metrics);
+    if (!out.metrics) return complain("--metrics", texts.metrics, kMetricsForms);
+  }
+  out.metrics_textfile = texts.metrics_textfile;
+  const std::string_view file = out.metrics_textfile;
+  const bool named = file.size() > 5 && file.substr(file.size() - 5) == ".prom";
+  if (file.empty() || (file[0] == '/' && named)) return true;
+  return complain("--metrics-textfile", texts.metrics_textfile, kTextfileForms);
+}
+
 bool understand(const Texts& texts, Options& out) {
   if (!understand_place(texts, out)) return false;
   if (!texts.capacity.empty()) {
@@ -257,6 +276,7 @@ bool understand(const Texts& texts, Options& out) {
     out.settings.first_job = out.settings.idle_exit;
   }
   if (!understand_choices(texts, out.settings)) return false;
+  if (!understand_metrics(texts, out)) return false;
   if (!understand_turns(texts, out.settings.turns)) return false;
   if (!understand_history(texts, out)) return false;
   if (!understand_count("--connections-per-user", texts.connections_per_user,
@@ -347,6 +367,11 @@ std::optional<Options> parse_options(int argc, char** argv, int& exit_code) {
   app.add_option("--bills", texts.bills,
                  "what users see of others' GPU time in `switchyard report`: all or own; root and "
                  "the monitor's user see all (default: all)");
+  app.add_option("--metrics", texts.metrics,
+                 "answer scrapers of Prometheus at this address and port, as in 127.0.0.1:9835; "
+                 "whoever reaches it reads users' and jobs' names (default: off)");
+  app.add_option("--metrics-textfile", texts.metrics_textfile,
+                 "write the same every 15 s into this file, for node_exporter");
   // Hidden: what makes tests short.
   app.add_option("--stay-moves", texts.stay_moves)->group("");
   app.add_option("--worth-handing-over", texts.worth_handing_over)->group("");

@@ -130,6 +130,25 @@ if ! cuda_headers; then
     "The package nvidia-cuda-dev of Debian 12 and Ubuntu 22.04 (CUDA 11) is too old."
 fi
 
+# The programs alone, out of the distribution's package: installed, it would start a service.
+prometheus=build/prometheus
+fetch_prometheus() {
+  local work
+  work="$(mktemp -d)"
+  (cd "$work" && apt-get download -qq -o APT::Sandbox::User=root prometheus) 2> "$work/error" ||
+    { rm -rf "$work"; return 1; }
+  mkdir -p "$prometheus"
+  dpkg-deb --fsys-tarfile "$work"/prometheus_*.deb |
+    tar -x -C "$prometheus" --strip-components=3 ./usr/bin/prometheus ./usr/bin/promtool
+  rm -rf "$work"
+}
+if [ "${1:-}" = --packages ] && ! { has prometheus && has promtool; } && ! [ -x "$prometheus/promtool" ]; then
+  has apt-get || fail "missing: prometheus" "this system has no apt-get: install prometheus and promtool"
+  echo "bootstrap: fetching Prometheus from the distribution (20 MB, $prometheus; nothing is installed)"
+  fetch_prometheus || { prepare_apt prometheus && fetch_prometheus; } ||
+    fail "'apt-get download prometheus' failed" "install prometheus and promtool by hand"
+fi
+
 # In an environment of its own, by checksum.
 if [ "${1:-}" = --packages ] && ! [ -x "$packaging_tools/bin/auditwheel" ]; then
   echo "bootstrap: fetching auditwheel from the Python Package Index ($packaging_tools)"

@@ -46,7 +46,7 @@ FLOORS = {
              "doors"],
     "shim/swap": ["mover", "host", "memory", "transfer", "residency", "calls"],
     "monitor": ["platform", "policy", "core", "accounting", "scheduling", "residency", "status",
-                "statistics", "adaptation", "history", "monitor",
+                "statistics", "adaptation", "history", "monitor", "export",
                 "control", "transport", "options", "main"],
     "tools": ["entrypoint", "base", "backend", "cdi", "events", "policy", "ps", "report", "run",
               "set", "stats", "status", "stop", "swap", "version",

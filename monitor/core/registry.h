@@ -37,6 +37,7 @@
 #include "monitor/policy/migration.h"
 #include "monitor/policy/parking.h"
 #include "monitor/policy/stalls.h"
+#include "switchyard/wire.h"
 
 namespace switchyard::monitor {
 
@@ -148,6 +149,7 @@ struct Job {
   Time used_since{0};
   bool settled =
       false;  // its quota is promised on the GPUs that are named or used, and nowhere else
+  std::string slurm_job;       // by the cgroup of a process of it; empty: none
   std::set<ClientId> clients;  // attached
 };
 
@@ -183,6 +185,9 @@ struct Client {
     Time numbered_since{0};            // since when the client numbers its work; 0: it does not
     bool asked_to_wake = false;
     bool active = false;
+    // For the counters of statistics/counters.h: openings of its gate, and the last refusal.
+    std::uint64_t gate_opened = 0;
+    std::uint32_t refused_verdict = wire::kGranted;  // kGranted: the monitor refused nothing
     double share_asked = 0;
     double share_got = -1;  // the policy's estimate; -1: none
     // Sums since it joined: what it had of the GPU, and what kept it from more (statistics/usage.h).

@@ -94,10 +94,10 @@ void Ledger::add_usage(const Job& job, Entry& entry, std::map<std::size_t, Bill>
   const Usage::Sums& sums = usage_.of(job);
   for (const auto& [gpu, had] : sums.gpus) {
     OnGpu& before = entry.gpus[gpu];
-    bills[gpu].gpu_seconds += std::max(had.seconds - before.gpu_seconds, 0.0);
-    bills[gpu].estimated_seconds += std::max(had.estimated - before.estimated_seconds, 0.0);
-    before.gpu_seconds = had.seconds;
-    before.estimated_seconds = had.estimated;
+    bills[gpu].gpu_seconds += std::max(had.gpu_seconds - before.gpu_seconds, 0.0);
+    bills[gpu].estimated_seconds += std::max(had.estimated_seconds - before.estimated_seconds, 0.0);
+    before.gpu_seconds = had.gpu_seconds;
+    before.estimated_seconds = had.estimated_seconds;
   }
   for (const auto& [gpu, times] : sums.times) {
     OnGpu& before = entry.gpus[gpu];

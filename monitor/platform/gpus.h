@@ -28,6 +28,7 @@ struct GpuInfo {
   unsigned index = 0;     // NVML's own index (of the parent for a MIG instance)
   std::string name;
   bool mig = false;
+  std::string pci_bus_id;   // "00000000:3B:00.0"; empty: not known, as of a MIG instance
   std::string device_file;  // which stands for it in every container that has it; may be empty
 };
 

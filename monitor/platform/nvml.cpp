@@ -21,6 +21,7 @@ struct Calls {
   nvmlReturn_t (*device_by_index)(unsigned, nvmlDevice_t*) = nullptr;
   nvmlReturn_t (*device_uuid)(nvmlDevice_t, char*, unsigned) = nullptr;
   nvmlReturn_t (*device_name)(nvmlDevice_t, char*, unsigned) = nullptr;
+  nvmlReturn_t (*pci_info)(nvmlDevice_t, nvmlPciInfo_t*) = nullptr;
   nvmlReturn_t (*memory)(nvmlDevice_t, nvmlMemory_t*) = nullptr;
   nvmlReturn_t (*memory_v2)(nvmlDevice_t, nvmlMemory_v2_t*) = nullptr;
   nvmlReturn_t (*compute_processes)(nvmlDevice_t, unsigned*, nvmlProcessInfo_t*) = nullptr;
@@ -50,6 +51,7 @@ struct Calls {
     get(device_by_index, {"nvmlDeviceGetHandleByIndex_v2", "nvmlDeviceGetHandleByIndex"});
     get(device_uuid, {"nvmlDeviceGetUUID"});
     get(device_name, {"nvmlDeviceGetName"});
+    get(pci_info, {"nvmlDeviceGetPciInfo_v3"});  // the older ones have a shorter struct
     get(memory, {"nvmlDeviceGetMemoryInfo"});
     get(memory_v2, {"nvmlDeviceGetMemoryInfo_v2"});
     // _v2 and _v3 share one struct; the plain name has the older, shorter one.
@@ -255,7 +257,10 @@ class Nvml final : public Gpus {
     if (calls_->device_name != nullptr) calls_->device_name(device, name, sizeof(name));
     devices_.push_back(device);
     seen_us_.push_back(0);
-    infos_.push_back({uuid, uuid_text, index, name, mig, device_file(device)});
+    nvmlPciInfo_t pci{};
+    if (calls_->pci_info != nullptr) calls_->pci_info(device, &pci);
+    pci.busId[sizeof(pci.busId) - 1] = '\0';
+    infos_.push_back({uuid, uuid_text, index, name, mig, pci.busId, device_file(device)});
   }
 
   std::optional<Calls> calls_;

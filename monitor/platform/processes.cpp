@@ -285,6 +285,29 @@ std::optional<uid_t> process_owner(pid_t pid) {
   return std::nullopt;
 }
 
+// "/slurm/uid_1000/job_123/step_0" of version 1, "/system.slice/slurmstepd.scope/job_123/step_0".
+std::string slurm_job_in(const std::string& cgroups) {
+  static constexpr std::string_view kJob = "/job_";
+  std::istringstream lines(cgroups);
+  for (std::string line; std::getline(lines, line);) {
+    const std::size_t slurm = line.find("slurm");
+    const std::size_t job = slurm == std::string::npos ? slurm : line.find(kJob, slurm);
+    if (job == std::string::npos) continue;
+    const std::size_t begin = job + kJob.size();
+    const std::size_t end = std::min(line.find_first_not_of("0123456789", begin), line.size());
+    const bool whole = end == line.size() || line[end] == '/';
+    if (whole && end > begin && end - begin <= 20) return line.substr(begin, end - begin);
+  }
+  return {};
+}
+
+std::string slurm_job_of(pid_t pid) {
+  if (pid <= 0) return {};
+  std::ostringstream text;
+  text << std::ifstream(proc(pid, "cgroup")).rdbuf();
+  return slurm_job_in(text.str());
+}
+
 std::string container_of(pid_t pid) {
   std::string out;
   for (const char* kind : {"ns/pid", "ns/user"}) {

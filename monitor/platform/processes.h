@@ -54,6 +54,11 @@ std::optional<pid_t> own_pid(pid_t pid);
 // The PID and user namespaces of a process, as one text to compare; empty when that can't be known.
 std::string container_of(pid_t pid);
 
+// The number of the Slurm job whose cgroup a process is in; empty: none.
+std::string slurm_job_of(pid_t pid);
+// The same by the text of /proc/PID/cgroup.
+std::string slurm_job_in(const std::string& cgroups);
+
 // Whether a process may have Switchyard's library loaded: true, too, when we may not look.
 bool may_be_managed(pid_t pid);
 

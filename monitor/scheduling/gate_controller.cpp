@@ -48,6 +48,7 @@ void order_gate(Client& client, unsigned lane, Client::Lane& state, const GateOr
     tap.tell(change_of(client, state, order, now));
     spdlog::debug("client {} (pid {}): gate {:#x} on lane {}", client.id, client.peer.pid,
                   order.closed, lane);
+    if (order.closed == 0) ++state.gate_opened;
   }
   state.order = order;
 }

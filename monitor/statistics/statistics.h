@@ -6,6 +6,7 @@
 #pragma once
 
 #include "monitor/statistics/communication.h"
+#include "monitor/statistics/counters.h"
 #include "monitor/statistics/gradient_noise.h"
 #include "monitor/statistics/progress.h"
 #include "monitor/statistics/stall_watch.h"
@@ -19,6 +20,7 @@ struct Statistics {
   Usage usage;
   StallWatch stalls;
   GradientNoise noise;
+  Counters counters;
 
   // Somebody wants to know what takes a little of the jobs' time.
   void ask(Time now) {
@@ -31,6 +33,7 @@ struct Statistics {
     usage.tick(registry, statuses, now);
     stalls.tick(registry, statuses, now);
     noise.tick(registry);
+    counters.tick(registry);
   }
 };
 

@@ -94,8 +94,9 @@ void Usage::bound(Gpus& gpus, Entry& entry, double span) {
 void Usage::add_gpu_seconds(Sums& sums, std::size_t gpu, double had, double estimated) {
   sums.gpu_seconds += had;
   sums.estimated_seconds += estimated;
-  sums.gpus[gpu].seconds += had;
-  sums.gpus[gpu].estimated += estimated;
+  Sums::OfGpu& there = sums.gpus[gpu];
+  there.gpu_seconds += had;
+  there.estimated_seconds += estimated;
 }
 
 // It counts with the next look at the job, or at its end.
@@ -118,6 +119,7 @@ void Usage::ends(const Job& job, const status::Statuses& statuses, Time now) {
   const double span = seconds(std::clamp(now - looked_at, Time{0}, kLongestTick));
   for (const auto& [gpu, owed] : entry.owed) {
     add_gpu_seconds(entry.sums, gpu, std::min(owed, span), 0);
+    users_[job.uid][gpu] += std::min(owed, span);
   }
   entry.owed.clear();
   add_times(job, statuses.of(job), {}, entry, now);
@@ -162,6 +164,29 @@ void Usage::add_slices(JobKey job, const Gpus& gpus, const std::map<std::size_t,
   }
 }
 
+Usage::Lacked Usage::lacked(status::Code code, const OnGpu& on, double span) {
+  Lacked out;
+  if (code.state == State::kStopped) return out;
+  double lacks = span - on.gpu;
+  const auto take = [&](double held) {
+    const double part = std::clamp(held, 0.0, lacks);
+    lacks -= part;
+    return part;
+  };
+  const Hold all = hold_of(code);
+  for (std::size_t i = 0; i < kReasons.size(); ++i) {
+    const Hold reason = kReasons[i];
+    const double held = is_of_all(all)           ? (reason == all ? span : 0.0)
+                        : reason == Hold::kGuard ? on.guard
+                        : reason == Hold::kLimit ? on.limit
+                        : reason == Hold::kTurn  ? on.turn
+                                                 : 0.0;
+    out.waits[i] = take(held);
+  }
+  if (!is_of_all(all)) out.slices = take(on.slices);
+  return out;
+}
+
 void Usage::add_waits(const status::Status& status, JobKey job, const Gpus& gpus,
                       const std::map<std::size_t, Others>& others, Sums& sums, double span) {
   OnGpu mean;
@@ -176,22 +201,25 @@ void Usage::add_waits(const status::Status& status, JobKey job, const Gpus& gpus
     mean.turn += on.turn;
   }
   const double parts = std::max(count, 1.0);
-  double lacks = span - mean.gpu / parts;
-  const auto take = [&](double held) {
-    const double part = std::clamp(held, 0.0, lacks);
-    lacks -= part;
-    return part;
-  };
-  const auto wait = [&](Hold hold, double held) {
-    if (const double part = take(held); part > 0) sums.waits[hold] += time_of(part);
-  };
-  if (status.code.state == status::State::kStopped) return;
-  if (const Hold hold = hold_of(status.code); is_of_all(hold)) return wait(hold, span);
-  wait(Hold::kGuard, mean.guard / parts);
-  wait(Hold::kLimit, mean.limit / parts);
-  wait(Hold::kTurn, mean.turn / parts);
-  const double slices = take(mean.slices / parts);
-  if (slices > 0) add_slices(job, gpus, others, sums, slices);
+  for (double* part : {&mean.gpu, &mean.slices, &mean.guard, &mean.limit, &mean.turn}) {
+    *part /= parts;
+  }
+  const Lacked lacks = lacked(status.code, mean, span);
+  for (std::size_t i = 0; i < kReasons.size(); ++i) {
+    if (lacks.waits[i] > 0) sums.waits[kReasons[i]] += time_of(lacks.waits[i]);
+  }
+  if (lacks.slices > 0) add_slices(job, gpus, others, sums, lacks.slices);
+}
+
+void Usage::add_waits_by_gpu(const status::JobStatus& status, const Gpus& gpus, Sums& sums,
+                             double span) {
+  for (const auto& [gpu, there] : status.gpus) {
+    const auto on = gpus.find(gpu);
+    const Lacked lacks = lacked(there.code, on != gpus.end() ? on->second : OnGpu{}, span);
+    Sums::OfGpu& out = sums.gpus[gpu];
+    for (std::size_t i = 0; i < kReasons.size(); ++i) out.waits_seconds[i] += lacks.waits[i];
+    out.slices_seconds += lacks.slices;
+  }
 }
 
 void Usage::add_times(const Job& job, const status::JobStatus& status, const Gpus& gpus,
@@ -272,11 +300,17 @@ void Usage::tick(const Registry& registry, const status::Statuses& statuses, Tim
   divide_loads(all, span);
   for (auto& [key, gpus] : all) {
     for (auto& [gpu, on] : gpus) on.estimated += at_work[gpu] > 1 ? on.load : 0;
-    bound(gpus, jobs_[key], span);
+    Entry& entry = jobs_[key];
+    bound(gpus, entry, span);
+    auto& user = users_[registry.jobs().at(key).uid];
+    for (const auto& [gpu, on] : gpus) user[gpu] += on.gpu;
   }
   const std::map<std::size_t, Others> others = others_of(all);
   for (const auto& [key, job] : registry.jobs()) {
-    add_waits(statuses.of(job).job, key, all[key], others, jobs_[key].sums, span);
+    const status::JobStatus& status = statuses.of(job);
+    Sums& sums = jobs_[key].sums;
+    add_waits(status.job, key, all[key], others, sums, span);
+    add_waits_by_gpu(status, all[key], sums, span);
   }
 }
 

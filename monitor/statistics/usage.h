@@ -45,15 +45,19 @@ class Usage {
   struct Sums {
     double gpu_seconds = 0;
     double estimated_seconds = 0;  // of these
-    struct OnGpu {
-      double seconds = 0, estimated = 0;
-    };
-    std::map<std::size_t, OnGpu> gpus;  // the same, by GPU
     std::map<stalls::Hold, Time> waits;
     double slices_seconds = 0;
     std::map<JobKey, double> slices_of;                         // of that, by the job that had them
     std::map<std::size_t, std::map<status::Code, Time>> times;  // by GPU
+    // The same of each GPU that it sees, alone.
+    struct OfGpu {
+      double gpu_seconds = 0, estimated_seconds = 0, slices_seconds = 0;
+      std::array<double, kReasons.size()> waits_seconds{};  // as kReasons lists them
+    };
+    std::map<std::size_t, OfGpu> gpus;
   };
+  // By user and GPU, since the monitor began: ended jobs included.
+  using Users = std::map<uid_t, std::map<std::size_t, double>>;
 
   void tick(const Registry& registry, const status::Statuses& statuses, Time now);
   // Before the client is gone: what it had since the last look.
@@ -61,6 +65,7 @@ class Usage {
   // Before the job is gone: the same of the job, and of its life.
   void ends(const Job& job, const status::Statuses& statuses, Time now);
   const Sums& of(const Job& job) const;
+  const Users& users() const { return users_; }
 
  private:
   // One job on one GPU in one span, in seconds.
@@ -76,6 +81,11 @@ class Usage {
     std::map<std::size_t, double> owed;  // by GPU: counted, and beyond what its span had room for
     Time at{0};                          // up to when its times are counted
   };
+  // What a job lacked of one span, by the reason that held it, in seconds.
+  struct Lacked {
+    std::array<double, kReasons.size()> waits{};  // as kReasons lists them
+    double slices = 0;
+  };
   // Those with most of a GPU's time in one span, and what all had.
   struct Others {
     double all = 0;
@@ -87,6 +97,9 @@ class Usage {
   static void divide_loads(std::map<JobKey, Gpus>& all, double span);
   static void bound(Gpus& gpus, Entry& entry, double span);
   static void add_gpu_seconds(Sums& sums, std::size_t gpu, double had, double estimated);
+  static Lacked lacked(status::Code code, const OnGpu& on, double span);
+  static void add_waits_by_gpu(const status::JobStatus& status, const Gpus& gpus, Sums& sums,
+                               double span);
   static void add_waits(const status::Status& status, JobKey job, const Gpus& gpus,
                         const std::map<std::size_t, Others>& others, Sums& sums, double span);
   static void add_slices(JobKey job, const Gpus& gpus, const std::map<std::size_t, Others>& others,
@@ -99,6 +112,7 @@ class Usage {
   void forget_the_gone(const Registry& registry);
 
   std::map<JobKey, Entry> jobs_;
+  Users users_;
   std::map<LaneKey, Client::Lane::Had> counted_;  // as of the last look
   Time ticked_at_{0};
 };

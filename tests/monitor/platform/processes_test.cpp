@@ -25,6 +25,17 @@ namespace {
 
 namespace fs = std::filesystem;
 
+TEST(Processes, ASlurmJobIsKnownByItsCgroup) {
+  EXPECT_EQ(slurm_job_in("0::/system.slice/slurmstepd.scope/job_123/step_0/user/task_0\n"), "123");
+  EXPECT_EQ(slurm_job_in("4:memory:/slurm/uid_1000/job_77/step_batch\n1:name=systemd:/\n"), "77");
+  EXPECT_EQ(slurm_job_in("1:cpu:/\n0::/slurm_node7/job_5"), "5");
+  EXPECT_EQ(slurm_job_in("0::/user.slice/job_123/step_0\n"), "") << "a folder of somebody's";
+  EXPECT_EQ(slurm_job_in("0::/slurm/uid_1/job_x\n0::/slurm/job_\n0::/slurm/job_12y/z\n"), "");
+  EXPECT_EQ(slurm_job_in("0::/slurm/job_" + std::string(30, '1')), "");
+  EXPECT_EQ(slurm_job_of(::getpid()), "");
+  EXPECT_EQ(slurm_job_of(0), "");
+}
+
 TEST(Processes, OfOneWithEndlessMappingsOnlyTheBeginningIsRead) {
   EXPECT_FALSE(may_be_managed(::getpid()));
   const fs::path path =

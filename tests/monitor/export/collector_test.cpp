@@ -1,0 +1,187 @@
+// Snapshots of a monitor over time: counters that never fall, and jobs that have ended.
+#include "monitor/export/collector.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "tests/monitor/rig.h"
+
+namespace switchyard::monitor::test {
+namespace {
+
+class MetricsOf : public ::testing::Test {
+ protected:
+  void works(const Joined& who, double for_seconds) {
+    who.client->lanes[0].had.known = true;
+    who.client->lanes[0].had.gpu_ns += for_seconds * 1e9;
+    rig.pass(milliseconds(200));
+  }
+  // Null: it has no row there.
+  static const metrics::OnGpu* row(const metrics::Snapshot& seen, const std::string& name,
+                                   bool ended = false) {
+    for (const metrics::Job& job : seen.jobs) {
+      if (job.name == name && job.ended == ended && !job.gpus.empty()) return &job.gpus[0];
+    }
+    return nullptr;
+  }
+  double gpu_seconds(const std::string& name, bool ended = false) {
+    const auto seen = collector.look(rig.now);
+    const metrics::OnGpu* on = row(seen, name, ended);
+    return on != nullptr ? on->sums.gpu_seconds : -1;
+  }
+  double user_seconds() {
+    double out = 0;
+    for (const metrics::User& user : collector.look(rig.now).users) out += user.gpu_seconds;
+    return out;
+  }
+
+  Rig rig;
+  metrics::Collector collector{rig.monitor};
+};
+
+TEST_F(MetricsOf, AJobIsThereWithWhatItHas) {
+  const Joined a = rig.runs({.job = "a", .name = "a", .priority = "high", .memory = "1GiB"});
+  ASSERT_TRUE(rig.allocate(a, 100 * kMiB));
+  rig.pass(milliseconds(200));
+  works(a, 0.1);
+  const auto seen = collector.look(rig.now);
+  EXPECT_EQ(seen.living_jobs, 1u);
+  const metrics::OnGpu* on = row(seen, "a");
+  ASSERT_NE(on, nullptr);
+  EXPECT_NEAR(on->sums.gpu_seconds, 0.1, 1e-9);
+  EXPECT_GE(on->used_bytes, 100 * kMiB);
+  EXPECT_EQ(on->quota_bytes, kGiB);
+  EXPECT_EQ(seen.jobs[0].priority, "high");
+  EXPECT_TRUE(seen.jobs[0].high);
+  EXPECT_NEAR(seen.gpus[0].busy_seconds, 0.1, 1e-9);
+  EXPECT_EQ(seen.gpus[0].index, 0u);
+}
+
+TEST_F(MetricsOf, AJobThatEndsStaysForFiveMinutesAndItsUsersTimeForGood) {
+  const Joined a = rig.runs({.job = "a", .name = "a"});
+  rig.pass(milliseconds(200));
+  works(a, 0.1);
+  rig.dies(a);
+  EXPECT_EQ(gpu_seconds("a"), -1);
+  EXPECT_NEAR(gpu_seconds("a", true), 0.1, 1e-9);
+  EXPECT_EQ(row(collector.look(rig.now), "a", true)->state, metrics::kEnded);
+  rig.pass(metrics::kEndedStay);
+  EXPECT_NEAR(gpu_seconds("a", true), 0.1, 1e-9);
+  rig.pass(seconds(1));
+  EXPECT_EQ(gpu_seconds("a", true), -1);
+  EXPECT_NEAR(user_seconds(), 0.1, 1e-9);
+}
+
+TEST_F(MetricsOf, AJobOfTheSameNameGoesOnCountingWhereTheOtherEnded) {
+  for (int i = 0; i < 3; ++i) {
+    const Joined a = rig.runs({.job = "a" + std::to_string(i), .name = "a"});
+    rig.pass(milliseconds(200));
+    EXPECT_GE(gpu_seconds("a"), 0.1 * i - 1e-9) << "it has fallen";
+    EXPECT_EQ(gpu_seconds("a", true), -1) << "one series twice";
+    works(a, 0.1);
+    EXPECT_NEAR(gpu_seconds("a"), 0.1 * (i + 1), 1e-9);
+    rig.dies(a);
+  }
+  EXPECT_NEAR(gpu_seconds("a", true), 0.3, 1e-9);
+  EXPECT_NEAR(user_seconds(), 0.3, 1e-9);
+}
+
+TEST_F(MetricsOf, NoMoreThanAThousandThatHaveEndedAreKept) {
+  for (std::size_t i = 0; i < metrics::kMostEnded + 10; ++i) {
+    rig.dies(rig.join({.job = "j" + std::to_string(i), .name = "j" + std::to_string(i)}));
+  }
+  EXPECT_EQ(collector.look(rig.now).jobs.size(), metrics::kMostEnded);
+  EXPECT_NE(row(collector.look(rig.now), "j" + std::to_string(metrics::kMostEnded + 9), true),
+            nullptr)
+      << "the last one is among them";
+}
+
+TEST_F(MetricsOf, ACounterKeepsWhatAProcessCountedThatHasGone) {
+  const Joined a = rig.runs({.job = "a", .name = "a", .memory = "1GiB"});
+  const Joined b = rig.join({.job = "a", .name = "a", .memory = "1GiB"});
+  EXPECT_EQ(rig.charge(b, 2 * kGiB).verdict, wire::kOverQuota);
+  b.lane().refusals = 3;
+  rig.monitor.left(b.id);
+  rig.pass(milliseconds(200));
+  const auto seen = collector.look(rig.now);
+  const metrics::OnGpu* on = row(seen, "a");
+  ASSERT_NE(on, nullptr);
+  EXPECT_EQ(on->sums.counters.refusals, (std::array<std::uint64_t, 4>{3, 0, 0, 0}));
+  // Whatever a process writes there, nothing falls.
+  a.lane().refusals = 7;
+  rig.pass(milliseconds(200));
+  a.lane().refusals = 1;
+  rig.pass(milliseconds(200));
+  EXPECT_EQ(row(collector.look(rig.now), "a")->sums.counters.refusals[3], 7u);
+}
+
+TEST_F(MetricsOf, AGateThatOpensIsASwitch) {
+  const Joined a = rig.runs({.job = "a", .name = "a"});
+  rig.pass(milliseconds(200));
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_EQ(rig.tell("pause", "a")["ok"], true);
+    rig.pass(milliseconds(200));
+    EXPECT_EQ(rig.tell("resume", "a")["ok"], true);
+    rig.pass(milliseconds(200));
+  }
+  EXPECT_EQ(row(collector.look(rig.now), "a")->sums.counters.gate_openings, 3u);
+}
+
+TEST_F(MetricsOf, AWaitIsCountedOnTheGpuWhereItWas) {
+  const Joined a = rig.runs({.job = "a", .name = "a"});
+  rig.pass(milliseconds(200));
+  EXPECT_EQ(rig.tell("pause", "a")["ok"], true);
+  for (int i = 0; i < 5; ++i) rig.pass(milliseconds(200));
+  const auto seen = collector.look(rig.now);
+  const metrics::OnGpu* on = row(seen, "a");
+  ASSERT_NE(on, nullptr);
+  EXPECT_EQ(on->state, static_cast<std::size_t>(status::State::kPaused));
+  EXPECT_NEAR(on->sums.waits_seconds[0], 1.0, 0.01) << "pause is the first reason";
+}
+
+// Of the last eight bursts in the page, those that came since the last look.
+TEST_F(MetricsOf, WaitsOfBurstsAreCountedOnce) {
+  const Joined a = rig.runs({.job = "a", .name = "a", .priority = "high"});
+  const auto waits = [&](std::uint32_t upto, std::uint16_t us) {
+    for (std::uint32_t n = a.shim.gate().bursts + 1; n <= upto; ++n) {
+      a.shim.gate().counts[n % abi::kCountedBursts] = 5;
+      a.lane().burst_cpu_us[n % abi::kCountedBursts] = 10;
+      a.lane().burst_waited_us[n % abi::kCountedBursts] = us;
+    }
+    a.shim.gate().bursts = upto;
+    rig.pass(milliseconds(200));
+  };
+  rig.pass(milliseconds(200));
+  waits(3, 150);
+  rig.pass(milliseconds(200));
+  waits(5, 40'000);
+  const auto seen = collector.look(rig.now);
+  ASSERT_NE(row(seen, "a"), nullptr);
+  const BurstWaits& counted = row(seen, "a")->sums.counters.waits;
+  EXPECT_EQ(counted.counts[1], 3u);
+  EXPECT_EQ(counted.counts[9], 2u);
+  EXPECT_EQ(counted.sum_us, 3 * 150 + 2 * 40'000u);
+  waits(105, 150);
+  EXPECT_EQ(row(collector.look(rig.now), "a")->sums.counters.waits.counts[1], 3u + 8u);
+}
+
+TEST_F(MetricsOf, TheHostPoolIsUsedAsFarAsItIsPinned) {
+  const Joined a = rig.runs({.job = "a", .name = "a", .swappable = "yes"});
+  EXPECT_EQ(collector.look(rig.now).host_pool_used_bytes, 0u);
+  a.shim.swappable(100 * kMiB);
+  a.shim.residency().host_bytes = 64 * kMiB;
+  rig.pass(milliseconds(200));
+  EXPECT_EQ(collector.look(rig.now).host_pool_used_bytes, 64 * kMiB);
+}
+
+TEST_F(MetricsOf, UnmanagedProcessesAreCountedWithoutAJob) {
+  rig.gpus.uses[0][4711] = 100 * kMiB;
+  rig.pass(seconds(2));
+  const auto seen = collector.look(rig.now);
+  EXPECT_EQ(seen.gpus[0].unmanaged_processes, 1u);
+  EXPECT_EQ(seen.gpus[0].unmanaged_memory_bytes, 100 * kMiB);
+}
+
+}  // namespace
+}  // namespace switchyard::monitor::test

@@ -1,0 +1,181 @@
+// HTTP for scrapers on a real socket, against peers that behave and those that don't.
+#include "monitor/transport/metrics_http.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "switchyard/fd.h"
+#include "tests/support/http.h"
+
+namespace switchyard::monitor::test {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+using test_support::HttpPeer;
+using test_support::kHangMs;
+constexpr char kLocal[] = "127.0.0.1";
+
+// The server on a thread of its own, with a page that the test chooses.
+class MetricsServer : public ::testing::Test {
+ protected:
+  void SetUp() override { begin({}); }
+  void begin(MetricsLimits limits) {
+    end();
+    std::string why;
+    // The kernel chooses a port.
+    Fd listener = listen_for_metrics({asio::ip::address_v4::loopback(), 0}, why);
+    ASSERT_TRUE(listener) << why;
+    sockaddr_in address{};
+    socklen_t bytes = sizeof(address);
+    ::getsockname(listener.get(), reinterpret_cast<sockaddr*>(&address), &bytes);
+    port_ = ntohs(address.sin_port);
+    io_ = std::make_unique<asio::io_context>(1);
+    http_ = std::make_unique<MetricsHttp>(
+        *io_, std::move(listener), false,
+        [this](auto then) {
+          ++asked_;
+          then(page_);
+        },
+        limits);
+    thread_ = std::thread([this] { io_->run(); });
+  }
+  void end() {
+    if (io_) io_->stop();
+    if (thread_.joinable()) thread_.join();
+    http_.reset();
+    io_.reset();
+  }
+  void TearDown() override { end(); }
+  std::string ask(const std::string& request) const {
+    const HttpPeer peer(kLocal, port_);
+    peer.say(request);
+    return peer.rest();
+  }
+
+  std::uint16_t port_ = 0;
+  std::atomic<int> asked_{0};
+  MetricsPages::Page page_ = std::make_shared<const std::string>("a 1\n");
+
+ private:
+  std::unique_ptr<asio::io_context> io_;
+  std::unique_ptr<MetricsHttp> http_;
+  std::thread thread_;
+};
+
+std::string body_of(const std::string& answer) {
+  const std::size_t end = answer.find("\r\n\r\n");
+  return end == std::string::npos ? "no answer" : answer.substr(end + 4);
+}
+bool has(const std::string& answer, const std::string& text) {
+  return answer.find(text) != std::string::npos;
+}
+
+TEST_F(MetricsServer, GetHasThePageAndHeadItsLength) {
+  const std::string get = ask("GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n");
+  EXPECT_EQ(get.rfind("HTTP/1.1 200 OK\r\n", 0), 0u) << get;
+  EXPECT_TRUE(has(get, "Content-Type: text/plain; version=0.0.4; charset=utf-8\r\n")) << get;
+  EXPECT_TRUE(has(get, "Content-Length: 4\r\n")) << get;
+  EXPECT_EQ(body_of(get), "a 1\n");
+  EXPECT_EQ(body_of(ask("GET /metrics?a=b HTTP/1.0\r\n\r\n")), "a 1\n");
+  const std::string head = ask("HEAD /metrics HTTP/1.1\r\nHost: x\r\n\r\n");
+  EXPECT_TRUE(has(head, "Content-Length: 4\r\n")) << head;
+  EXPECT_EQ(body_of(head), "");
+}
+
+TEST_F(MetricsServer, AllElseIsRefusedAndCostsNoPage) {
+  EXPECT_TRUE(has(ask("GET / HTTP/1.1\r\nHost: x\r\n\r\n"), "HTTP/1.1 404 "));
+  EXPECT_TRUE(has(ask("GET /metrics/../x HTTP/1.1\r\nHost: x\r\n\r\n"), "HTTP/1.1 404 "));
+  const std::string post = ask("POST /metrics HTTP/1.1\r\nContent-Length: 0\r\n\r\n");
+  EXPECT_TRUE(has(post, "HTTP/1.1 405 ")) << post;
+  EXPECT_TRUE(has(post, "Allow: GET, HEAD\r\n")) << post;
+  EXPECT_TRUE(has(ask("no such thing\r\n\r\n"), "HTTP/1.1 400 "));
+  EXPECT_EQ(asked_, 0);
+  page_ = nullptr;
+  begin({});
+  EXPECT_TRUE(has(ask("GET /metrics HTTP/1.1\r\n\r\n"), "HTTP/1.1 503 "));
+}
+
+TEST_F(MetricsServer, AHeaderWithoutEndIsCutOff) {
+  const HttpPeer peer(kLocal, port_);
+  peer.say("GET /metrics HTTP/1.1\r\nX: " + std::string(20'000, 'x'));
+  const std::string answer = peer.rest();
+  EXPECT_TRUE(answer.empty() || has(answer, " 431 ")) << answer;
+  EXPECT_EQ(asked_, 0);
+}
+
+TEST_F(MetricsServer, WhoeverDoesNotAskInTimeIsHungUpOn) {
+  begin({.request = milliseconds(50)});
+  const HttpPeer peer(kLocal, port_);
+  peer.say("GET /met");
+  EXPECT_EQ(peer.rest(), "");
+  EXPECT_EQ(body_of(ask("GET /metrics HTTP/1.1\r\n\r\n")), "a 1\n");
+}
+
+TEST_F(MetricsServer, WhoeverDoesNotReadIsHungUpOnAndOthersAreServed) {
+  page_ = std::make_shared<const std::string>(64u << 20, 'x');
+  begin({.answer = milliseconds(100)});
+  const HttpPeer slow(kLocal, port_);
+  slow.say("GET /metrics HTTP/1.1\r\n\r\n");
+  ASSERT_TRUE(slow.readable(kHangMs));
+  // Another one is answered, while that one is in the middle of its page.
+  EXPECT_TRUE(has(ask("HEAD /metrics HTTP/1.1\r\n\r\n"), " 200 OK"));
+  std::this_thread::sleep_for(milliseconds(300));
+  EXPECT_LT(slow.rest().size(), page_->size()) << "it was waited for";
+}
+
+TEST_F(MetricsServer, TheOldestSilentPeerMakesRoom) {
+  begin({.connections = 2, .accept_every = milliseconds(1), .request = seconds(60)});
+  const HttpPeer first(kLocal, port_);
+  const HttpPeer second(kLocal, port_);
+  EXPECT_EQ(body_of(ask("GET /metrics HTTP/1.1\r\n\r\n")), "a 1\n");
+  EXPECT_EQ(first.rest(), "") << "it is hung up on";
+  EXPECT_FALSE(second.readable(0)) << "the younger one stays";
+}
+
+TEST_F(MetricsServer, AnEndWhilePeersWaitIsClean) {
+  const HttpPeer silent(kLocal, port_);
+  const HttpPeer another(kLocal, port_);
+  another.say("GET /metrics HTTP/1.1\r\n");
+  end();
+  EXPECT_EQ(silent.rest(), "");
+}
+
+TEST(MetricsAddress, IsAnAddressAndAPortOrAPortOfThisMachine) {
+  const auto text = [](const std::string& said) {
+    const auto parsed = parse_metrics_address(said);
+    return parsed ? metrics_address_text(*parsed) : "";
+  };
+  EXPECT_EQ(text("127.0.0.1:9835"), "127.0.0.1:9835");
+  EXPECT_EQ(text("9835"), "127.0.0.1:9835") << "others are asked for by their address";
+  EXPECT_EQ(text("0.0.0.0:80"), "0.0.0.0:80");
+  EXPECT_EQ(text("[::1]:9835"), "[::1]:9835");
+  for (const char* bad :
+       {"", ":", ":9835", "127.0.0.1", "127.0.0.1:", "127.0.0.1:0", "::1:9835", "127.0.0.1:65536",
+        "localhost:9835", "127.0.0.1:98x", "[127.0.0.1]:1", "[]:1", "1.2.3:4"}) {
+    EXPECT_EQ(text(bad), "") << bad;
+  }
+}
+
+TEST(MetricsAddress, ThatCannotBeHadIsSaidWithWhatToDo) {
+  std::string why;
+  const Fd first = listen_for_metrics({asio::ip::address_v4::loopback(), 0}, why);
+  ASSERT_TRUE(first) << why;
+  sockaddr_in address{};
+  socklen_t bytes = sizeof(address);
+  ::getsockname(first.get(), reinterpret_cast<sockaddr*>(&address), &bytes);
+  EXPECT_FALSE(
+      listen_for_metrics({asio::ip::address_v4::loopback(), ntohs(address.sin_port)}, why));
+  EXPECT_TRUE(has(why, "Address already in use; another program has the port")) << why;
+  EXPECT_FALSE(listen_for_metrics({asio::ip::make_address("192.0.2.1"), 9835}, why));
+  EXPECT_TRUE(has(why, "192.0.2.1:9835: Cannot assign requested address; this machine has no"))
+      << why;
+}
+
+}  // namespace
+}  // namespace switchyard::monitor::test
