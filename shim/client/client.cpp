@@ -98,8 +98,9 @@ int connect_monitor() {
   const int fd = connect_to(path);
   if (fd >= 0 || ::strcmp(path, kSystemSocket) == 0) return fd;
   // The monitor of this job may have handed its GPUs over to root's.
-  const char* job = ::getenv("SWITCHYARD_JOB");
-  const bool of_a_job = (job != nullptr && job[0] != '\0') || was_client();
+  JobCard card;
+  read_before(card);
+  const bool of_a_job = card.job[0] != '\0' || was_client();
   return of_a_job && ::access(kSystemSocket, F_OK) == 0 ? connect_to(kSystemSocket) : -1;
 }
 
@@ -193,7 +194,7 @@ void close_all(int (&fds)[kFds]) {
 bool card_fits() {
   static Once said;
   JobCard card{};
-  const TooLong found = read_card(card);
+  const TooLong found = read_before(card);
   if (found.name == nullptr) return true;
   log_once(said, refusal_level(),
            "%s has more than %zu characters: this process runs unmanaged; use a shorter value",
@@ -313,6 +314,8 @@ void say_unmanaged() {
 bool join() {
   if (disabled()) return false;
   const NoCancel whole;
+  JobCard card;
+  read_card(card);
   begin_process();
   process().uses_cuda.store(1, std::memory_order_relaxed);
   bool joined = false;
@@ -328,8 +331,6 @@ bool join() {
   }
   if (!joined) say_unmanaged();
   // A job that `switchyard run` started belongs to a monitor, even if that is just restarting.
-  JobCard card{};
-  read_card(card);
   // `switchyard run` has told it already.
   if (card.job[0] == '\0') say_unknown_variables();
   say_wrong_log();
@@ -341,6 +342,8 @@ bool observe() {
   if (disabled()) return false;
   begin_process();
   const NoCancel whole;
+  JobCard card;
+  read_card(card);
   const Locked locked(g_state.lock);
   if (is_open()) return true;
   return process().uses_cuda.load(std::memory_order_relaxed) == 0 &&

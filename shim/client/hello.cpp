@@ -103,7 +103,7 @@ void fill_hello(wire::Hello& hello, std::uint32_t flags) {
   if (rejoins && read_card_text(page().card.text, card)) {
     ::memcpy(hello.card, page().card.text, sizeof(hello.card));
   } else {
-    read_card(card);
+    read_before(card);
     write_card_text(card, hello.card);
   }
   if (rejoins) neighbours::tell_pause(hello);

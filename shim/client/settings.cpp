@@ -1,5 +1,6 @@
 #include "shim/client/settings.h"
 
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,7 +9,9 @@
 
 #include <atomic>
 
+#include "shim/lock.h"
 #include "shim/log.h"
+#include "shim/reset.h"
 #include "switchyard/variables.h"
 
 namespace switchyard::shim {
@@ -23,6 +26,13 @@ bool flag(std::atomic<int>& cached, const char* name, bool unset = false) {
   }
   return value == 2;
 }
+
+struct State {
+  JobCard card{};  // as it was read last
+  TooLong too_long{};
+  pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+};
+constinit State g_state;
 
 // False: it does not fit.
 template <size_t kCapacity>
@@ -64,21 +74,31 @@ TooLong read_card(JobCard& card) {
   }
   SWITCHYARD_KNOBS(SWITCHYARD_READ)
 #undef SWITCHYARD_READ
+  const Locked locked(g_state.lock);
+  g_state.card = card;
+  g_state.too_long = found;
   return found;
+}
+
+TooLong read_before(JobCard& card) {
+  const Locked locked(g_state.lock);
+  card = g_state.card;
+  return g_state.too_long;
 }
 
 bool list_promises(char (&out)[256]) {
   out[0] = '\0';
-  const auto add = [&out](const char* name, const char* fallback) {
-    const char* text = ::getenv(name);
-    if (text == nullptr || text[0] == '\0' || ::strcasecmp(text, "none") == 0) return;
+  JobCard card;
+  read_before(card);
+  const auto add = [&out](const char* name, const char* text, const char* fallback) {
+    if (text[0] == '\0' || ::strcasecmp(text, "none") == 0) return;
     if (::strcmp(text, fallback) == 0) return;
     const size_t used = ::strlen(out);
     ::snprintf(out + used, sizeof(out) - used, "%s%s", used == 0 ? "" : ", ", name);
   };
 #define SWITCHYARD_ADD(field, env, capacity, fallback, ...)      \
   if (::strcmp(env, "JOB") != 0 && ::strcmp(env, "NAME") != 0) { \
-    add("SWITCHYARD_" env, fallback);                            \
+    add("SWITCHYARD_" env, card.field, fallback);                \
   }
   SWITCHYARD_KNOBS(SWITCHYARD_ADD)
 #undef SWITCHYARD_ADD
@@ -108,5 +128,7 @@ void say_wrong_log() {
              log.path, ::strerror(log.error));
   }
 }
+
+SWITCHYARD_RENEW(kConnection, g_state);
 
 }  // namespace switchyard::shim

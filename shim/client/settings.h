@@ -1,6 +1,6 @@
 // What the environment tells the shim: the kill switch, and the card of the job as text.
 //
-// Threading: any thread; the environment is read once. Never called on a launch path.
+// Threading: any thread, but for what is said below. Never called on a launch path.
 #pragma once
 
 #include <cstddef>
@@ -29,7 +29,12 @@ struct TooLong {
 };
 // The knobs from SWITCHYARD_*, their defaults where unset. A text that doesn't fit is cut, which
 // makes it another one: another job, or no limit. Nobody may join with that.
+//
+// Only for threads of the program. It may change its environment at any time, and an array of
+// variables that grows is freed under a thread of ours.
 TooLong read_card(JobCard& card);
+// The same, as it was read last. For any thread.
+TooLong read_before(JobCard& card);
 
 // Which SWITCHYARD_* ask for something that only a monitor keeps, for a message. False: none does.
 bool list_promises(char (&out)[256]);

@@ -145,8 +145,8 @@ TEST_F(Programs, AForkedChildHasNoneOfTheParentsDescriptors) {
 }
 
 TEST_F(Programs, AForkedChildResetsEachModuleOnceAndInOrder) {
-  // The world's three, and those of the page, the connection and the service thread.
-  EXPECT_EQ(count_resets(), 6U);
+  // The world's three, and those of the page, the settings, the connection and the service thread.
+  EXPECT_EQ(count_resets(), 7U);
   join_and_look();
   g_forgotten.clear();
   for (const bool without_handlers : {false, true}) {
