@@ -314,9 +314,9 @@ void say_unmanaged() {
 bool join() {
   if (disabled()) return false;
   const NoCancel whole;
+  begin_process();
   JobCard card;
   read_card(card);
-  begin_process();
   process().uses_cuda.store(1, std::memory_order_relaxed);
   bool joined = false;
   {
