@@ -22,11 +22,20 @@ case "$(basename "$cxx")" in
   *) cc="${CC:-cc}" ;;
 esac
 
-# A build folder keeps its first compiler; start anew when another one is wanted.
+# With ccache, folders share what they compiled, wherever they lie. It must look at the text of each
+# header (depend mode). By preprocessed text a changed comment does not count, and it serves a
+# precompiled header that does not fit. The namespace forgets what was kept so.
+launcher=""
+if command -v ccache > /dev/null; then
+  launcher="env;CCACHE_DEPEND=1;CCACHE_NAMESPACE=text;CCACHE_NOHASHDIR=1;CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime;CCACHE_BASEDIR=$PWD;ccache"
+fi
+# A build folder keeps its first compiler and cache; start anew when another one is wanted.
 cache="$folder/CMakeCache.txt"
 if [ -f "$cache" ]; then
   used="$(sed -n 's/^CMAKE_CXX_COMPILER:[A-Z]*=//p' "$cache")"
-  if [ "$(command -v "$used")" = "$(command -v "$cxx")" ] && [ -f "$folder/build.ninja" ]; then
+  launched="$(sed -n 's/^CMAKE_CXX_COMPILER_LAUNCHER:[A-Z]*=//p' "$cache")"
+  if [ "$(command -v "$used")" = "$(command -v "$cxx")" ] && [ "$launched" = "$launcher" ] &&
+    [ -f "$folder/build.ninja" ]; then
     # A build looks for changed CMake files by itself; lint builds nothing.
     [ ${#lint[@]} -eq 0 ] || ninja -C "$folder" build.ninja > /dev/null
     exit 0
@@ -34,11 +43,4 @@ if [ -f "$cache" ]; then
   rm -rf "$cache" "$folder/CMakeFiles"
 fi
 
-# With ccache, folders share what they compiled, wherever they lie. It must look at the text of each
-# header (depend mode). By preprocessed text a changed comment does not count, and it serves a
-# precompiled header that does not fit. The namespace forgets what was kept so.
-launcher=()
-if command -v ccache > /dev/null; then
-  launcher=("-DCMAKE_CXX_COMPILER_LAUNCHER=env;CCACHE_DEPEND=1;CCACHE_NAMESPACE=text;CCACHE_NOHASHDIR=1;CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime;CCACHE_BASEDIR=$PWD;ccache")
-fi
-CC="$cc" CXX="$cxx" cmake -S . -B "$folder" -G Ninja "${launcher[@]}" "$@"
+CC="$cc" CXX="$cxx" cmake -S . -B "$folder" -G Ninja -DCMAKE_CXX_COMPILER_LAUNCHER="$launcher" "$@"
