@@ -35,7 +35,7 @@ std::size_t letter_bytes(std::string_view text) {
 // The text of a page: one family after the other.
 class Page {
  public:
-  explicit Page(const Snapshot& snapshot) : snapshot_(snapshot) {
+  explicit Page(const Snapshot& snapshot) {
     monitor_ = fmt::format(R"(hostname="{}")", label_text(snapshot.hostname));
     for (const Gpu& gpu : snapshot.gpus) {
       gpus_.push_back(fmt::format(
@@ -71,7 +71,6 @@ class Page {
   std::string take() { return std::move(text_); }
 
  private:
-  const Snapshot& snapshot_;
   const Family* family_ = nullptr;
   std::string text_, monitor_;
   std::vector<std::string> gpus_;

@@ -70,7 +70,7 @@ struct BillKey {
   std::int64_t hour = 0;  // of the wall clock, since 1970
   JobKey job = 0;
   std::size_t gpu = 0;  // as the monitor numbers them
-  auto operator<=>(const BillKey&) const = default;
+  auto operator<=>(const BillKey&) const = default;  // NOLINT(modernize-use-nullptr): a zero in it
 };
 
 struct Rows {
