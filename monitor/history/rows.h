@@ -69,7 +69,7 @@ struct JobRow {
 struct BillKey {
   std::int64_t hour = 0;  // of the wall clock, since 1970
   JobKey job = 0;
-  std::size_t gpu = 0;  // as the monitor numbers them
+  std::size_t gpu = 0;                               // as the monitor numbers them
   auto operator<=>(const BillKey&) const = default;  // NOLINT(modernize-use-nullptr): a zero in it
 };
 
