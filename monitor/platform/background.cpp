@@ -1,16 +1,13 @@
 #include "monitor/platform/background.h"
 
-#include <sys/eventfd.h>
-
 #include <condition_variable>
 #include <deque>
 #include <mutex>
 #include <system_error>
 #include <thread>
 #include <utility>
-#include <vector>
 
-#include "switchyard/fd.h"
+#include "monitor/platform/finished_calls.h"
 
 namespace switchyard::monitor {
 
@@ -21,9 +18,8 @@ struct Background::Shared {
   std::mutex mutex;
   std::condition_variable more;
   std::deque<Piece> waiting;
-  std::vector<std::function<void()>> finished;
+  FinishedCalls finished;
   bool ends = false;
-  Fd event{::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)};
 
   void serve() {
     std::unique_lock lock(mutex);
@@ -36,8 +32,7 @@ struct Background::Shared {
       piece.work();
       piece.work = nullptr;
       lock.lock();
-      finished.push_back(std::move(piece.then));
-      ::eventfd_write(event.get(), 1);
+      finished.add(std::move(piece.then));
     }
   }
 };
@@ -46,12 +41,13 @@ Background::Background() : shared_(std::make_shared<Shared>()) {}
 
 Background::~Background() {
   std::deque<Shared::Piece> dropped;
-  std::vector<std::function<void()>> untold;
-  const std::lock_guard lock(shared_->mutex);
-  shared_->ends = true;
-  dropped.swap(shared_->waiting);
-  untold.swap(shared_->finished);
-  shared_->more.notify_one();
+  {
+    const std::lock_guard lock(shared_->mutex);
+    shared_->ends = true;
+    dropped.swap(shared_->waiting);
+    shared_->more.notify_one();
+  }
+  shared_->finished.drop();
 }
 
 bool Background::run(std::function<void()> work, std::function<void()> then) {
@@ -69,17 +65,8 @@ bool Background::run(std::function<void()> work, std::function<void()> then) {
   return true;
 }
 
-int Background::finished() const { return shared_->event.get(); }
+int Background::finished() const { return shared_->finished.readable(); }
 
-void Background::finish() {
-  std::vector<std::function<void()>> ready;
-  {
-    const std::lock_guard lock(shared_->mutex);
-    eventfd_t count = 0;
-    ::eventfd_read(shared_->event.get(), &count);
-    ready.swap(shared_->finished);
-  }
-  for (const auto& each : ready) each();
-}
+void Background::finish() { shared_->finished.run(); }
 
 }  // namespace switchyard::monitor

@@ -1,6 +1,5 @@
 #include "monitor/platform/closer.h"
 
-#include <sys/eventfd.h>
 #include <sys/socket.h>
 
 #include <cerrno>
@@ -11,6 +10,8 @@
 #include <system_error>
 #include <thread>
 #include <utility>
+
+#include "monitor/platform/finished_calls.h"
 
 namespace switchyard::monitor {
 namespace {
@@ -32,8 +33,7 @@ struct Closer::Shared {
   };
   std::mutex mutex;
   std::map<uid_t, Lane> lanes;  // each has a thread
-  std::vector<std::function<void()>> finished;
-  Fd event{::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)};
+  FinishedCalls finished;
 
   // The thread of one user.
   void serve(uid_t uid) {
@@ -52,8 +52,7 @@ struct Closer::Shared {
       batch.keeps.reset();
       lock.lock();
       if (!batch.then) continue;
-      finished.push_back(std::move(batch.then));
-      ::eventfd_write(event.get(), 1);
+      finished.add(std::move(batch.then));
     }
   }
 };
@@ -77,9 +76,8 @@ void Closer::close(uid_t uid, std::vector<Fd> descriptors, std::shared_ptr<void>
     auto* left = new std::deque<Shared::Batch>(std::move(lane.waiting));
     shared_->lanes.erase(uid);
     for (Shared::Batch& batch : *left) {
-      if (batch.then) shared_->finished.push_back(std::move(batch.then));
+      if (batch.then) shared_->finished.add(std::move(batch.then));
     }
-    ::eventfd_write(shared_->event.get(), 1);
   }
 }
 
@@ -99,17 +97,8 @@ void Closer::hang_up(uid_t uid, int socket, std::shared_ptr<void> keeps) {
   close(uid, std::move(one), std::move(keeps));
 }
 
-int Closer::finished() const { return shared_->event.get(); }
+int Closer::finished() const { return shared_->finished.readable(); }
 
-void Closer::finish() {
-  std::vector<std::function<void()>> ready;
-  {
-    const std::lock_guard lock(shared_->mutex);
-    eventfd_t count = 0;
-    ::eventfd_read(shared_->event.get(), &count);
-    ready.swap(shared_->finished);
-  }
-  for (const auto& each : ready) each();
-}
+void Closer::finish() { shared_->finished.run(); }
 
 }  // namespace switchyard::monitor
