@@ -1,8 +1,8 @@
 // An inference: kernels one after the other, each with the weights of its own chunk.
 //
 // Concept. A kernel reads its chunk by one row of blocks, or by several, as a product does whose
-// output has several rows of tiles. It computes for as long as was asked. The sum of what was read
-// tells whether it was the model.
+// output has several rows of tiles. It computes for as long as was asked. The sum of the
+// values read tells whether it was the model.
 //
 // Threading: one thread.
 #pragma once

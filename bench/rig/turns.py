@@ -2,11 +2,11 @@
 
 Concept. The monitor's log has three moments. A job is told to give room, its memory has left, and
 the other may have all of its own back. It does not say when the first byte left or the last one
-arrived. So `ps` is asked all the time, too. On the way out what is away grows as each chunk has
-left. On the way in it falls as soon as a copy is queued, so that tells nothing. There the end is
-when the job is "resident". Neither says how much was copied: chunks that had not changed, or were
-all zero, count as moved. Each question makes the monitor look, and ask NVML every 50 ms instead of
-200.
+arrived. So `ps` is asked all the time, too. On the way out the absent memory grows as each chunk
+has left. On the way in it falls as soon as a copy is queued, so that tells nothing. There the end
+is when the job is "resident". Neither says how much was copied: chunks that had not changed, or
+were all zero, count as moved. Each question makes the monitor look, and ask NVML every 50 ms
+instead of 200.
 
 Threading: one thread of its own asks; what it has seen is read after end().
 """
