@@ -137,7 +137,7 @@ TEST_P(GuardLaws, AnInterfererIsAnsweredWithinFourIterations) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Seeds, GuardLaws,
-                         ::testing::Range<std::uint64_t>(1, 1 + test_support::seeds(40)));
+                         ::testing::Range<std::uint64_t>(1, 1 + test_support::seeds(20)));
 
 }  // namespace
 }  // namespace switchyard::monitor::guard
