@@ -49,6 +49,12 @@ class GpuAccounts {
     // Memory that clients say others may have, and such memory that is used still after its maker
     // has freed it or left; by user.
     std::map<uid_t, std::uint64_t> exported, orphaned;
+    // Of the memory whose maker has just freed it or left, what NVML has not called nobody's yet.
+    struct Leaving {
+      std::uint64_t bytes = 0;
+      Time until{};
+    };
+    std::map<uid_t, Leaving> leaving;
   };
   // A lane of a client that is on a GPU.
   struct ClientOnGpu {

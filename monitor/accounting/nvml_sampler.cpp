@@ -11,6 +11,7 @@ namespace switchyard::monitor {
 namespace {
 
 constexpr Time kMeasureEvery = std::chrono::seconds(1);
+constexpr Time kLeavesWithin = std::chrono::seconds(10);
 constexpr Time kOldReading = std::chrono::milliseconds(50);
 // More than an idle driver has, less than a context takes.
 constexpr std::uint64_t kForeignBytes = 128ull << 20;
@@ -166,7 +167,7 @@ void NvmlSampler::leaves(const Client& client) {
   }
 }
 
-void NvmlSampler::follow_exports(std::size_t gpu) {
+void NvmlSampler::follow_exports(std::size_t gpu, Time now) {
   GpuAccounts::Gpu& at = gpus_[gpu];
   std::map<uid_t, std::uint64_t> exported;
   for (const GpuAccounts::ClientOnGpu& each : gpus_.clients_on(gpu)) {
@@ -177,10 +178,31 @@ void NvmlSampler::follow_exports(std::size_t gpu) {
   }
   for (const auto& [uid, before] : at.exported) {
     const std::uint64_t fewer = minus(before, exported.contains(uid) ? exported[uid] : 0);
-    if (fewer != 0) at.orphaned[uid] += fewer;
+    if (fewer == 0) continue;
+    at.leaving[uid].bytes += fewer;
+    at.leaving[uid].until = now + kLeavesWithin;
   }
+  std::erase_if(at.leaving, [now](const auto& each) { return each.second.until < now; });
   std::erase_if(exported, [](const auto& each) { return each.second == 0; });
   at.exported = std::move(exported);
+}
+
+std::uint64_t NvmlSampler::find_orphaned(GpuAccounts::Gpu& at, std::uint64_t nobodys) {
+  // A fall is that of orphaned memory first, a rise is so at once.
+  std::uint64_t most = minus(nobodys, at.nobodys.value());
+  std::uint64_t sum = 0;
+  for (auto& [uid, leaving] : at.leaving) at.orphaned.try_emplace(uid, 0);
+  for (auto& [uid, bytes] : at.orphaned) {
+    const auto leaving = at.leaving.find(uid);
+    const std::uint64_t before = bytes;
+    const std::uint64_t may_be = leaving == at.leaving.end() ? 0 : leaving->second.bytes;
+    bytes = std::min(before + may_be, most);
+    if (may_be != 0) leaving->second.bytes -= minus(bytes, before);
+    most -= bytes;
+    sum += bytes;
+  }
+  std::erase_if(at.orphaned, [](const auto& each) { return each.second == 0; });
+  return sum;
 }
 
 std::uint64_t NvmlSampler::charge_orphaned(std::size_t gpu,
@@ -200,7 +222,7 @@ std::uint64_t NvmlSampler::charge_orphaned(std::size_t gpu,
 }
 
 void NvmlSampler::measure_overheads(std::size_t gpu, const std::vector<ProcessMemory>& listed,
-                                    const std::vector<Counted>& before) {
+                                    const std::vector<Counted>& before, Time now) {
   GpuAccounts::Gpu& at = gpus_[gpu];
   at.listed = listed;
   const Answer answer = sort_out(gpu, listed, before);
@@ -208,26 +230,19 @@ void NvmlSampler::measure_overheads(std::size_t gpu, const std::vector<ProcessMe
   // In some sandboxes NVML names processes by PIDs that we don't know, or not at all. Then the
   // unattributed use is divided among those of our clients that it does not name. The part that was
   // there before them is somebody else's.
-  follow_exports(gpu);
+  follow_exports(gpu, now);
   std::uint64_t orphaned = 0;
   if (answer.unnamed.empty()) {
-    // A fall is that of orphaned memory first, a rise is so at once.
-    std::uint64_t most = minus(nobodys, at.nobodys.value());
-    for (auto& [uid, bytes] : at.orphaned) {
-      bytes = std::min(bytes, most);
-      most -= bytes;
-      orphaned += bytes;
-    }
+    orphaned = find_orphaned(at, nobodys);
     const std::uint64_t others = nobodys - orphaned;
     const std::uint64_t least = minus(others, answer.coming);
     at.nobodys.reading(std::clamp(at.nobodys.value(), least, others));
   } else {
-    at.orphaned.clear();
+    for (const auto& [uid, bytes] : at.orphaned) orphaned += bytes;
   }
-  std::erase_if(at.orphaned, [](const auto& each) { return each.second == 0; });
   const std::uint64_t baseline = at.nobodys.value();
   at.foreign = foreign_work(at, answer);
-  measure_unnamed(answer.unnamed, minus(nobodys, baseline));
+  measure_unnamed(answer.unnamed, minus(nobodys, baseline + orphaned));
   std::map<ClientId, std::uint64_t> had;
   const std::uint64_t theirs = charge_orphaned(gpu, had);
   for (const GpuAccounts::ClientOnGpu& each : gpus_.clients_on(gpu)) {
@@ -244,7 +259,7 @@ void NvmlSampler::measure(std::size_t gpu, Time now) {
   if (const auto memory = door_.memory(gpu)) at.memory = *memory;
   const auto listed = door_.processes(gpu);
   at.lists = listed.has_value();
-  if (listed) measure_overheads(gpu, *listed, before);
+  if (listed) measure_overheads(gpu, *listed, before, now);
   if (at.memory.total_bytes > 0) {
     std::uint64_t capacity = minus(at.memory.total_bytes, at.memory.reserved_bytes);
     if (gpus_.takes_turns(gpu)) capacity -= capacity / kKeptForOverhead;

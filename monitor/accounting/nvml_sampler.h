@@ -15,6 +15,8 @@
 // Memory that was given to others may live longer than its maker. Then it is nobody's to NVML, and
 // it counts at once, for its room was its maker's until then. It is charged, as overhead, to those
 // clients of the same user that say that they have memory of others; the rest lessens the capacity.
+// A process takes time to end: its connection may close seconds before NVML lets go of it. So what
+// becomes nobody's within ten seconds is still taken for its memory.
 //
 // Two monitors of one GPU, in containers, say, must never give two short slices. So a process that
 // computes there, is no client and may have the library makes the GPU `foreign`: nobody gets a
@@ -90,12 +92,14 @@ class NvmlSampler {
   static void measure_unnamed(const std::vector<Ours>& unnamed, std::uint64_t theirs);
   // Whether a process that is no client may have slices from another monitor.
   static bool foreign_work(const GpuAccounts::Gpu& at, const Answer& answer);
-  void follow_exports(std::size_t gpu);
+  void follow_exports(std::size_t gpu, Time now);
+  // Of what is nobody's, the part that was exported by who has freed it or left.
+  static std::uint64_t find_orphaned(GpuAccounts::Gpu& at, std::uint64_t nobodys);
   // Of what is nobody's, what orphaned memory is: the clients that have it are charged for it.
   // Answers how much they are charged.
   std::uint64_t charge_orphaned(std::size_t gpu, std::map<ClientId, std::uint64_t>& charged);
   void measure_overheads(std::size_t gpu, const std::vector<ProcessMemory>& listed,
-                         const std::vector<Counted>& before);
+                         const std::vector<Counted>& before, Time now);
 
   Gpus& door_;
   GpuAccounts& gpus_;

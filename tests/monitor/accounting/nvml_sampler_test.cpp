@@ -167,6 +167,50 @@ TEST(NvmlSampler, MemoryThatOutlivesItsMakerIsChargedToWhoHasIt) {
   EXPECT_TRUE(rig.allocate(shared.other, kGiB));
 }
 
+// A process closes its connection first; the driver needs a while to end it.
+TEST(NvmlSampler, AMakerThatNvmlListsForAWhileStillLeavesItsMemoryToWhoHasIt) {
+  Rig rig(1, 8 * kGiB);
+  const Shared shared(rig, {.memory = "3GiB"});
+  const pid_t maker = shared.maker.client->peer.pid;
+  rig.monitor.left(shared.maker.id);
+  rig.pass(seconds(1));
+  rig.pass(seconds(1));
+  EXPECT_EQ(rig.account().charged(shared.other.client->job), 100 * kMiB);
+  rig.gpus.uses[0].erase(maker);
+  rig.gpus.unlisted += 2 * kGiB;
+  rig.pass(seconds(1));
+  EXPECT_EQ(rig.account().charged(shared.other.client->job), 2 * kGiB + 100 * kMiB);
+  EXPECT_EQ(rig.account().outside(), 0u);
+}
+
+TEST(NvmlSampler, ARiseLongAfterAMakerLeftIsSomebodyElses) {
+  Rig rig(1, 8 * kGiB);
+  const Shared shared(rig, {.memory = "3GiB"});
+  rig.gpus.uses[0].erase(shared.maker.client->peer.pid);
+  rig.monitor.left(shared.maker.id);  // and the driver freed all of it
+  for (int i = 0; i < 12; ++i) rig.pass(seconds(1));
+  rig.gpus.unlisted += 2 * kGiB;
+  rig.pass(seconds(1));
+  rig.pass(seconds(1));
+  EXPECT_EQ(rig.account().charged(shared.other.client->job), 100 * kMiB);
+  EXPECT_EQ(rig.account().outside(), 2 * kGiB);
+}
+
+TEST(NvmlSampler, AClientThatNvmlDoesNotListYetMakesNobodyForgetWhoIsCharged) {
+  Rig rig(1, 8 * kGiB);
+  const Shared shared(rig, {.memory = "3GiB"});
+  shared.maker_ends(rig);
+  rig.pass(seconds(1));
+  const Joined third = rig.join({});
+  third.shim.open_context();
+  rig.pass(seconds(1));
+  EXPECT_EQ(rig.account().charged(shared.other.client->job), 2 * kGiB + 100 * kMiB);
+  EXPECT_LE(rig.account().charged(third.client->job), 0u);
+  rig.listed(third) = 60 * kMiB;
+  rig.pass(seconds(1));
+  EXPECT_EQ(rig.account().charged(shared.other.client->job), 2 * kGiB + 100 * kMiB);
+}
+
 TEST(NvmlSampler, NobodyIsChargedForWhatAnotherUserLeavesBehind) {
   Rig rig(1, 8 * kGiB);
   const Shared shared(rig, {.memory = "3GiB"}, 1001);
