@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
@@ -53,6 +54,25 @@ TEST_F(History, AJobThatEndedHasABill) {
   EXPECT_GT(row["memory_peak_bytes"], -1);
   EXPECT_GE(row["ended_unix_seconds"], row["started_unix_seconds"]);
   EXPECT_EQ(row["gpus"].size(), 1u);
+}
+
+TEST_F(History, RunTellsTheBillAtTheEndAndEndsAsTheProgramDid) {
+  auto owner = monitor();
+  const auto end = cli({"run", "--report", "--name", "billed", "--", "/bin/sh", "-c",
+                        "'" + loop_program() + "' --count 30; exit 7"});
+  EXPECT_EQ(end.status, 7);
+  EXPECT_EQ(end.err.rfind("switchyard: job billed: ", 0), 0u) << end.err;
+  EXPECT_TRUE(says(end, "on the GPU, waited")) << end.err;
+  EXPECT_FALSE(says(end, "not ended")) << end.err;
+  EXPECT_EQ(std::count(end.err.begin(), end.err.end(), '\n'), 1) << end.err;
+  EXPECT_EQ(end.out.find("switchyard"), std::string::npos) << end.out;
+}
+
+TEST_F(History, RunSaysWhyThereIsNoBill) {
+  auto owner = monitor({"--history", "none"});
+  const auto end = cli({"run", "--report", "--", "/bin/sh", "-c", "exit 7"});
+  EXPECT_EQ(end.status, 7);
+  EXPECT_TRUE(says(end, "no bill: no history is kept")) << end.err;
 }
 
 TEST_F(History, EachListingFitsItsSchemaAndEightyColumns) {

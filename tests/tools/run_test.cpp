@@ -60,7 +60,8 @@ TEST(RunWords, ASwappableJobIsAskedForWithoutAValue) {
 }
 
 TEST(RunWords, EveryFlagOfRunTakesNoValue) {
-  for (const char* flag : {"-h", "--help", "--require", "--best-effort", "--separate"}) {
+  for (const char* flag :
+       {"-h", "--help", "--require", "--best-effort", "--separate", "--report"}) {
     EXPECT_EQ(split({"run", flag, "python"}).second, Words{"python"}) << flag;
   }
   for (const Knob& knob : knobs()) {

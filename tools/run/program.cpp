@@ -52,8 +52,12 @@ std::optional<Error> refuse_program(const std::string& name) {
   return Error{kNotFound, fmt::format("cannot run '{}': no such program", name)};
 }
 
-Error exec_failed(const std::string& name, int error) {
-  return {kNotExecutable, fmt::format("cannot run '{}': {}", name, std::strerror(error))};
+Error execute(const std::vector<std::string>& command) {
+  std::vector<char*> arguments;
+  for (const std::string& word : command) arguments.push_back(const_cast<char*>(word.c_str()));
+  arguments.push_back(nullptr);
+  ::execvp(arguments[0], arguments.data());
+  return {kNotExecutable, fmt::format("cannot run '{}': {}", command[0], std::strerror(errno))};
 }
 
 }  // namespace switchyard::tools

@@ -6,6 +6,7 @@
 
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "tools/base/result.h"
 
@@ -14,7 +15,8 @@ namespace switchyard::tools {
 // Nothing when execvp() would find `name`; else kNotFound or kNotExecutable, as a shell says.
 std::optional<Error> refuse_program(const std::string& name);
 
-// The error for an execvp() that failed with `error` although the program was there.
-Error exec_failed(const std::string& name, int error);
+// Replaces this process by the command. Answers only where that failed, although the program was
+// there.
+Error execute(const std::vector<std::string>& command);
 
 }  // namespace switchyard::tools

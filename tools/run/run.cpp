@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cstdlib>
 #include <iterator>
 #include <memory>
@@ -17,10 +16,12 @@
 #include "tools/base/knobs.h"
 #include "tools/base/places.h"
 #include "tools/run/autostart.h"
+#include "tools/run/bill.h"
 #include "tools/run/environment.h"
 #include "tools/run/gpus.h"
 #include "tools/run/program.h"
 #include "tools/run/request.h"
+#include "tools/run/supervise.h"
 
 namespace switchyard::tools {
 namespace {
@@ -32,6 +33,8 @@ struct Options {
   const char* require_origin = "--require was given";
   bool best_effort = false;
   bool separate = false;
+  bool report = false;
+  int tells = -1;  // where the parent waits to hear of the job
   std::vector<std::string> command;
   std::vector<Promise> promises;  // what `card` asks for and only a monitor keeps
 };
@@ -117,13 +120,7 @@ std::optional<Error> refuse_swapping(const Options& options) {
 }
 
 // Replaces this process by the command; returns only when that failed.
-int become(const std::vector<std::string>& command) {
-  std::vector<char*> arguments;
-  for (const std::string& word : command) arguments.push_back(const_cast<char*>(word.c_str()));
-  arguments.push_back(nullptr);
-  ::execvp(arguments[0], arguments.data());
-  return fail(exec_failed(command[0], errno));
-}
+int become(const std::vector<std::string>& command) { return fail(execute(command)); }
 
 // What `status` says against sharing, if anything.
 struct Doubt {
@@ -211,7 +208,7 @@ std::optional<Error> refuse_unmanaged(const Options& options, const std::string&
 int start_unmanaged(const Options& options, const std::string& why,
                     const std::vector<std::string>& command) {
   if (auto refused = refuse_unmanaged(options, why)) return fail(*refused);
-  complain(fmt::format("{}; starting unmanaged", why));
+  complain(fmt::format("{}; starting unmanaged{}", why, options.report ? ", without a bill" : ""));
   leave_job();
   return become(command);
 }
@@ -236,6 +233,7 @@ int join_outer_job(const Options& options, const std::vector<std::string>& comma
     complain(
         fmt::format("inside job '{}' a nested run belongs to that job; --name is ignored", outer));
   }
+  if (options.report) complain(fmt::format("job '{}' has one bill: --report is ignored", outer));
   auto library = find_library();
   if (!library) return fail({kRunRefused, library.error().text});
   if (auto monitor = connect_or_start(); !monitor) {
@@ -300,12 +298,14 @@ int run(const Options& options, const std::vector<std::string>& command) {
   }
   if (!job->name.empty()) checked.card["name"] = job->name;
   enter_job(job->id, checked.card, job->socket, job->library, checked.require);
+  if (options.tells != -1) tell_job(options.tells, job->id, job->socket);
   return become(command);
 }
 
 // Whether `word` is an option of `run` that takes no value.
 bool is_flag(const std::string& word) {
-  for (const char* flag : {"-h", "--help", "--require", "--best-effort", "--separate"}) {
+  for (const char* flag :
+       {"-h", "--help", "--require", "--best-effort", "--separate", "--report"}) {
     if (word == flag) return true;
   }
   return std::any_of(knobs().begin(), knobs().end(), [&](const Knob& knob) {
@@ -389,8 +389,15 @@ void add_run(CommandLine& line) {
             "start unmanaged where the settings cannot be enforced")
       .flag("--separate", options->separate,
             "inside another run: start a separate job with none of the outer job's settings")
+      .flag("--report", options->report, "stay, and tell what the job had when it ends, on stderr")
       .socket_option()
-      .acts([options, &line] { return run(*options, line.command); });
+      .acts([options, &line] {
+        if (!options->report) return run(*options, line.command);
+        return run_and_tell_bill([options, &line](int tells) {
+          options->tells = tells;
+          return run(*options, line.command);
+        });
+      });
 }
 
 }  // namespace switchyard::tools

@@ -1,0 +1,114 @@
+#include "tools/run/supervise.h"
+
+#include <fmt/format.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <csignal>
+#include <cstdlib>
+#include <cstring>
+#include <optional>
+
+namespace switchyard::tools {
+namespace {
+
+class Supervisor {
+ public:
+  Result<int> run(const std::function<int()>& act) {
+    // Before there is a child, so that none of its signals is lost.
+    sigset_t before;
+    ::sigfillset(&all_);
+    for (const int fault : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT}) ::sigdelset(&all_, fault);
+    ::sigprocmask(SIG_SETMASK, &all_, &before);
+    // Where our caller ignores its children's ends, the kernel would keep ours from us.
+    struct sigaction usual {};
+    usual.sa_handler = SIG_DFL;
+    struct sigaction callers {};
+    ::sigaction(SIGCHLD, &usual, &callers);
+    const pid_t parent = ::getpid();
+    child_ = ::fork();
+    if (child_ < 0) {
+      const int error = errno;
+      ::sigprocmask(SIG_SETMASK, &before, nullptr);
+      return Error{kRunRefused, fmt::format("cannot start the command as a child: fork: {}; run "
+                                            "it without --report",
+                                            std::strerror(error))};
+    }
+    if (child_ == 0) {
+      ::sigaction(SIGCHLD, &callers, nullptr);
+      be_child(act, before, parent);
+    }
+    while (!end_) serve();
+    return *end_;
+  }
+
+ private:
+  // In the child.
+  [[noreturn]] static void be_child(const std::function<int()>& act, const sigset_t& mask,
+                                    pid_t parent) {
+    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (::getppid() != parent) ::_exit(128 + SIGKILL);  // it was killed before the line above
+    ::sigprocmask(SIG_SETMASK, &mask, nullptr);
+    ::_exit(act());
+  }
+
+  void serve() {
+    siginfo_t info{};
+    const int signal = ::sigwaitinfo(&all_, &info);
+    if (signal < 0) return;
+    if (signal == SIGCHLD) {
+      look();
+    } else if (signal == SIGCONT) {
+      // A caller that continues our group has continued the command, too. Once more would undo a stop that
+      // came since.
+      look();
+      if (stopped_ && !end_) ::kill(child_, SIGCONT);
+    } else if (info.si_code <= 0 || ::getpgid(child_) != ::getpgrp()) {
+      ::kill(child_, signal);
+    }
+  }
+
+  void look() {
+    int status = 0;
+    while (::waitpid(child_, &status, WNOHANG | WUNTRACED | WCONTINUED) == child_) {
+      stopped_ = WIFSTOPPED(status);
+      if (WIFCONTINUED(status)) continue;
+      if (!stopped_) {
+        end_ = status;
+        return;
+      }
+      // A caller that continued us meanwhile has not seen us stop, and would not do it again.
+      sigset_t pending;
+      ::sigpending(&pending);
+      if (!::sigismember(&pending, SIGCONT)) ::kill(::getpid(), SIGSTOP);
+    }
+  }
+
+  sigset_t all_{};
+  pid_t child_ = 0;
+  bool stopped_ = false;
+  std::optional<int> end_;
+};
+
+}  // namespace
+
+Result<int> supervise(const std::function<int()>& act) { return Supervisor().run(act); }
+
+void end_like(int status) {
+  if (!WIFSIGNALED(status)) std::_Exit(WEXITSTATUS(status));
+  // The command has left its core, if any.
+  const rlimit none{0, 0};
+  ::setrlimit(RLIMIT_CORE, &none);
+  const int signal = WTERMSIG(status);
+  ::signal(signal, SIG_DFL);
+  sigset_t mask;
+  ::sigemptyset(&mask);
+  ::sigprocmask(SIG_SETMASK, &mask, nullptr);
+  ::raise(signal);
+  std::_Exit(128 + signal);
+}
+
+}  // namespace switchyard::tools
