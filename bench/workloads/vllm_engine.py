@@ -10,8 +10,8 @@ It says one line when it has started. From then on it answers each line on stdin
     {"info": true}
 
 The prompts of a seed share eight beginnings, so that the prefix cache has hits. They are longer
-than a step may take, so that prefills are in chunks. At the end of its input the engine is shut down as
-vLLM does it, and the process ends with the interpreter's own end.
+than a step may take, so that prefills are in chunks. At the end of its input the engine is shut
+down as vLLM does it, and the process ends with the interpreter's own end.
 
 Times are of CLOCK_MONOTONIC. "first_ms" has the first token of each request, from the moment when
 it was to begin; "token_ms" the time of each later token.
