@@ -12,6 +12,9 @@
 namespace switchyard::monitor::config {
 namespace {
 
+// No key has more parts, so below that a table is unknown already.
+constexpr std::size_t kDeepest = 8;
+
 // What an option takes; false: nothing takes such a value.
 bool text_of(const toml::node& node, std::string& out) {
   if (const auto text = node.value_exact<std::string>()) {
@@ -34,7 +37,7 @@ void walk(const toml::table& table, std::vector<std::string>& path, Document& ou
     Entry entry{path, {}, static_cast<unsigned>(node.source().begin.line), node.is_table()};
     if (const toml::table* inner = node.as_table()) {
       out.entries.push_back(std::move(entry));
-      walk(*inner, path, out);
+      if (path.size() < kDeepest) walk(*inner, path, out);
     } else if (!text_of(node, entry.text)) {
       out.complain(entry.line, fmt::format("{} cannot be a list or a date: expected a text in "
                                            "quotes, a number, true or false",

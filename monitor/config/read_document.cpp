@@ -75,6 +75,7 @@ class Reader {
     rules_.file = document_.file;
     const std::vector<Entry> entries = document_.entries;
     for (const Entry& entry : entries) {
+      if (document_.problems.size() >= kMostProblems) return;
       if (!inside_of_a_problem(entry)) take(entry);
     }
   }
