@@ -23,6 +23,7 @@
 #include "monitor/platform/nvml.h"
 #include "monitor/platform/passed_sockets.h"
 #include "monitor/platform/patient_gpus.h"
+#include "monitor/reload.h"
 #include "monitor/transport/listen_socket.h"
 #include "monitor/transport/metrics_http.h"
 #include "monitor/transport/server.h"
@@ -52,7 +53,7 @@ bool start_log(const Options& options) {
     spdlog::set_default_logger(std::make_shared<spdlog::logger>("switchyardd", std::move(file)));
   }
   spdlog::set_pattern(kLogPattern);
-  spdlog::set_level(spdlog::level::from_str(options.log_level));
+  spdlog::set_level(spdlog::level::from_str(options.settings.log_level));
   spdlog::flush_on(spdlog::level::info);
   return true;
 }
@@ -187,6 +188,7 @@ int serve(const Options& options, std::vector<Fd> passed) {
     spdlog::warn("the driver {} is older than 535: gates replace time slices",
                  gpus->driver_version());
   }
+  Reload reload(io, monitor, options);
   ServiceManager manager;
   server.reports_to(manager);
   manager.ready();
@@ -201,11 +203,19 @@ int main(int argc, char** argv) try {
   fill_closed_streams();
   std::signal(SIGPIPE, SIG_IGN);
   std::signal(SIGXFSZ, SIG_IGN);  // a file at its limit is an error of that file
-  std::signal(SIGHUP, SIG_IGN);   // the terminal of the job that started us may go away
+  // The terminal of the job that started us may go away. Where a file counts, it is read anew.
+  std::signal(SIGHUP, SIG_IGN);
   std::vector<Fd> passed = take_passed_sockets();
   int exit_code = kOk;
   const auto options = parse_options(argc, argv, exit_code);
   if (!options) return exit_code;
+  if (options->only_checks) {
+    for (const std::string& remark : options->remarks) std::fprintf(stderr, "%s\n", remark.c_str());
+    std::printf("%s\n", options->config_file.empty()
+                            ? "no file counts here"
+                            : (options->config_file + " has no errors").c_str());
+    return std::fflush(stdout) == 0 ? kOk : kFailure;
+  }
   if (!start_log(*options)) return kFailure;
   raise_descriptor_limit();
   raise_priority();  // before there is another thread: each has its own

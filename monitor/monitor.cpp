@@ -1,5 +1,6 @@
 #include "monitor/monitor.h"
 
+#include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
@@ -9,6 +10,7 @@
 
 #include "monitor/core/ancestry.h"
 #include "monitor/core/frames.h"
+#include "monitor/platform/text.h"
 #include "monitor/residency/gangs.h"
 #include "switchyard/printable.h"
 
@@ -59,6 +61,7 @@ Monitor::Monitor(Gpus& gpus, Settings settings, Time now, std::function<std::uin
       last_job_at_(now) {
   registry_.tells(journal_);
   journal_.take(event_of(EventKind::kMonitorBegins, 0, Peer{::getpid(), ::geteuid()}, now));
+  name_users_rules();
   scheduler_.choose(settings_.means);
   scheduler_.choose(settings_.rules);
 }
@@ -75,23 +78,26 @@ Job* Monitor::find_said(const std::string& id, const Peer& peer) {
 
 Job* Monitor::job_of(const Peer& peer, const wire::Hello& hello, const JobCard& said, Time now,
                      std::string& refused) {
-  auto knobs = parse_card(said, refused);
-  if (!knobs) return nullptr;
+  if (!parse_card(said, refused)) return nullptr;
   if (said.job[0] != '\0') {
     if (Job* job = find_said(said.job, peer)) return job;
   }
   JobCard card = said;
-  const std::string over = settings_.caps.exceeded(peer.owner(), *knobs);
-  settings_.caps.lower(peer.owner(), *knobs, card);
+  const Caps caps = caps_of(peer.owner());
+  const bool rejoins = (hello.flags & wire::kRejoin) != 0;
+  if (!rejoins) fill_empty(card, default_card(peer.owner()));
+  auto knobs = parse_card(card, refused);
+  if (!knobs) return nullptr;
+  const std::string over = caps.exceeded(peer.owner(), *knobs);
+  caps.lower(peer.owner(), *knobs, card);
   // Nobody answers a question here, so a name in use gets a number instead of a refusal.
   const bool named = card.name[0] != '\0' && card.name != std::string(card.job);
   if (named) set_text(card.name, registry_.free_name(card.name));
   Job* job = registry_.make(card, *knobs, peer.owner(), now, refused);
   if (job == nullptr) return nullptr;
   note_begin(*job, peer.pid, now);
-  if ((hello.flags & wire::kRejoin) == 0) job->asked = said;
-  job->ceiling_bytes = settings_.caps.ceiling(peer.owner());
-  job->most_weight = settings_.caps.most_weight(peer.owner());
+  if (!rejoins) job->asked = said;
+  bound(*job);
   if (!over.empty()) {
     spdlog::warn("pid {} of {}: {}; it gets the cap", peer.pid, user_name(peer.uid), over);
   }
@@ -230,9 +236,13 @@ void Monitor::log_refused_memory(const Client& client, const wire::Charge& asked
   const std::size_t gpu = lane->second.gpu;
   note_refused_memory(client, asked, gpu, charged.verdict, now);
   const Job* job = registry_.find(client.job);
-  const char* why = charged.verdict == wire::kOverQuota ? "its quota does not have it"
-                    : charged.verdict == wire::kGpuFull ? "the GPU does not have it"
-                                                        : "it waited in vain";
+  const bool capped = !job->knobs.memory && job->ceiling_bytes;
+  const std::string why = charged.verdict == wire::kOverQuota && capped
+                              ? fmt::format("root allows {} here: {}",
+                                            bytes_text(*job->ceiling_bytes), job->ceiling_rule)
+                          : charged.verdict == wire::kOverQuota ? "its quota does not have it"
+                          : charged.verdict == wire::kGpuFull   ? "the GPU does not have it"
+                                                                : "it waited in vain";
   spdlog::warn(
       "job '{}' of {}: {} bytes refused to pid {} ({}) on GPU {}: {}; {} are left (once a minute)",
       job->name, user_name(job->uid), asked.bytes, client.peer.pid, client.process,
@@ -305,8 +315,7 @@ Job* Monitor::create(const JobCard& card, const Owner& owner, pid_t creator,
   job->seen = job->named;
   job->asked = card;
   job->creator = creator;
-  job->ceiling_bytes = settings_.caps.ceiling(owner);
-  job->most_weight = settings_.caps.most_weight(owner);
+  bound(*job);
   if ((knobs->memory || job->ceiling_bytes) && memory_.reserve(*job, now, why) == 0 &&
       !why.empty()) {
     creator_died(job->key);

@@ -15,12 +15,14 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "monitor/accounting/gpu_accounts.h"
 #include "monitor/accounting/nvml_sampler.h"
 #include "monitor/adaptation/gang_pace.h"
 #include "monitor/adaptation/guards.h"
 #include "monitor/adaptation/weights.h"
+#include "monitor/config/rules.h"
 #include "monitor/core/refused_processes.h"
 #include "monitor/core/registry.h"
 #include "monitor/core/shared_memory.h"
@@ -49,7 +51,10 @@ struct Settings {
   bool persist = false;
   std::optional<std::uint64_t> capacity;  // at most so much of each GPU is given out
   std::uint64_t host_pool_bytes = 0;      // pinned memory of the host for what is swapped out
-  Caps caps;
+  Caps caps;                              // for all users but root,
+  config::Rules user_rules;               // and what the file says of some
+  std::vector<config::Shown> shown;       // what was said, and where, for people
+  std::string log_level = "info";
   bool bills_of_all = true;   // users see what others used
   uid_t owner = ::geteuid();  // besides root, who is not bounded as other users are (users.h)
   Users::Most users;
@@ -80,6 +85,16 @@ class Monitor {
   void creator_died(JobKey key);
   // New knobs for a job, in force at once. REQUIRES: the caller checked permission and room.
   void change(Job& job, const JobCard& card, const Knobs& knobs, Time now);
+
+  // What root allows that owner, and what its jobs have by the file when they ask for nothing.
+  Caps caps_of(const Owner& owner) const;
+  JobCard default_card(const Owner& owner) const;
+  // Puts into force what counts at once of settings that were read anew (reconfigure.cpp). Jobs
+  // keep what they were given. Answers what changed, as text: at once, and with the next start.
+  struct Changes {
+    std::vector<std::string> now, later;
+  };
+  Changes reconfigure(Settings fresh, Time now);
 
   // Holds a job back, from now on and in one look. `until` 0: until resume(). `release`: its memory
   // leaves the device, too. REQUIRES: the job is swappable, for that and for the two below.
@@ -143,6 +158,8 @@ class Monitor {
 
  private:
   // `said`: the card of the Hello.
+  void bound(Job& job);  // by the caps of its owner
+  void name_users_rules();
   Job* find_said(const std::string& id, const Peer& peer);
   Job* job_of(const Peer& peer, const wire::Hello& hello, const JobCard& said, Time now,
               std::string& refused);

@@ -37,6 +37,7 @@ fmt/core.h        libfmt-dev
 CLI/CLI.hpp       libcli11-dev
 nlohmann/json.hpp nlohmann-json3-dev
 sqlite3.h         libsqlite3-dev
+toml++/toml.h     libtomlplusplus-dev
 LIST
 has python3 || missing+=(python3)
 if [ "${1:-}" = --lint ]; then

@@ -76,6 +76,15 @@ grep 'Switchyard is better' "$work/demo" || fail "the demo shows no gain: $(cat 
 runs_a_job "$root/usr/bin"
 "$root/usr/bin/switchyard" --version | grep -qF "$VERSION" || fail "the programs are not of $VERSION"
 
+step "the file of settings"
+settings="$root/etc/switchyard/switchyard.toml"
+"$root/usr/bin/switchyard" config check "$settings" || fail "$settings: see above"
+# The same with each line in force.
+sed -E 's/^#(\[|[a-z])/\1/' "$settings" > "$work/settings.toml"
+"$root/usr/bin/switchyard" config check "$work/settings.toml" || fail "$settings: see above"
+grep -qx /etc/switchyard/switchyard.toml "$root/var/lib/dpkg/info/switchyard.conffiles" ||
+  fail "an upgrade overwrites $settings"
+
 step "manual pages and completions"
 for page in "$root"/usr/share/man/man*/*; do
   nothing "man says of $page" \
@@ -98,7 +107,7 @@ units="$root/lib/systemd/system"
 user_units="$root/usr/lib/systemd/user"
 # It looks for the programs on this machine.
 for unit in "$units"/switchyardd.{socket,service} "$user_units"/switchyardd.{socket,service}; do
-  sed -i "s|^ExecStart=switchyardd|ExecStart=$root/usr/bin/switchyardd|" "$unit"
+  sed -i -E "s#^(ExecStart|ExecReload)=switchyardd#\1=$root/usr/bin/switchyardd#" "$unit"
 done
 analyze verify "$units"/switchyardd.{socket,service}
 analyze verify "$user_units"/switchyardd.{socket,service}

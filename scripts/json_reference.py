@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 
 FOLDER = Path(__file__).resolve().parent.parent / "docs/reference"
-PAGES = ("ps", "job", "stats", "events", "report", "status", "policy", "backend", "stop", "version",
+PAGES = ("ps", "job", "stats", "events", "report", "status", "policy", "backend", "config", "stop", "version",
          "doctor")
 
 HEAD = """# JSON listings

@@ -1,7 +1,7 @@
 #!/bin/bash
 # Installs the Debian packages under a real systemd, with its sandbox, and uses them. The socket starts
-# the monitor, and a job of another user is changed and swapped out. Then come an upgrade, `switchyard
-# stop` and a purge.
+# the monitor, whose settings are read anew. A job of another user is changed and swapped out. Then
+# come an upgrade, `switchyard stop` and a purge.
 #
 #   sudo scripts/try_systemd.sh BUILD      after make deb; prints what it did and ends with 0 or 1
 #
@@ -29,6 +29,18 @@ inside() {
   must_not active switchyardd.service
   must switchyard status
   must active switchyardd.service
+  must switchyard config check
+  printf '[caps]\npriority = "normal"\n' > /etc/switchyard/switchyard.toml
+  must systemctl reload switchyardd.service
+  for _ in $(seq 100); do
+    if switchyard config show | grep -q 'caps.priority .*normal'; then break; fi
+    sleep 0.1
+  done
+  must_not setpriv --reuid=65534 --regid=65534 --clear-groups switchyard run --priority high -- true
+  echo '[cap]' >> /etc/switchyard/switchyard.toml
+  must_not systemctl reload switchyardd.service
+  must active switchyardd.service
+  sed -i '$d' /etc/switchyard/switchyard.toml
   chmod 666 /run/gpu/*
   setpriv --reuid=65534 --regid=65534 --clear-groups switchyard run --name theirs --swappable \
     --memory 1GiB --require -- /usr/lib/switchyard/examples/train > /dev/null &

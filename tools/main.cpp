@@ -9,6 +9,7 @@
 #include "tools/base/command.h"
 #include "tools/base/suggest.h"
 #include "tools/cdi/cdi.h"
+#include "tools/config/config.h"
 #include "tools/doctor/doctor.h"
 #include "tools/events/events.h"
 #include "tools/migrate/migrate.h"
@@ -56,6 +57,7 @@ void declare(tools::CommandLine& line) {
   tools::add_backend(line);
   tools::add_stop(line);
   tools::add_cdi(line);
+  tools::add_config(line);
   tools::add_doctor(line);
   tools::add_version(line);
 }

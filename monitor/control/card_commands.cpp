@@ -29,7 +29,7 @@ bool read_knobs(const json& object, JobCard& card, std::string& why) {
   return true;
 }
 
-JobCard default_card() {
+JobCard program_defaults() {
   JobCard card{};
 #define SWITCHYARD_DEFAULT(field, env, capacity, fallback, ...) set_text(card.field, fallback);
   SWITCHYARD_KNOBS(SWITCHYARD_DEFAULT)
@@ -96,18 +96,15 @@ json settings_in(const JobCard& card, const json& request) {
 }  // namespace
 
 json create_job(Monitor& monitor, const Peer& peer, const json& request, Time now, Answer& answer) {
-  JobCard card = default_card();
+  JobCard card = monitor.default_card(peer.owner());
+  fill_empty(card, program_defaults());
   std::string why;
-  // A cap below a default is no reason to refuse whoever did not ask for it.
-  if (auto defaults = parse_card(card, why)) {
-    monitor.settings().caps.lower(peer.owner(), *defaults, card);
-  }
   const auto given = request.find("card");
   if (given != request.end() && !given->is_object()) return refusal(kUsage, "'card' is no object");
   if (given != request.end() && !read_knobs(*given, card, why)) return refusal(kUsage, why);
   const auto knobs = parse_card(card, why);
   if (!knobs) return refusal(kUsage, why);
-  if (why = monitor.settings().caps.exceeded(peer.owner(), *knobs); !why.empty()) {
+  if (why = monitor.caps_of(peer.owner()).exceeded(peer.owner(), *knobs); !why.empty()) {
     return refusal(kRefusedByPolicy, why);
   }
   const pid_t creator = creator_of(peer, request);
@@ -134,7 +131,7 @@ json change_job(Monitor& monitor, const Peer& peer, Job& job, const json& reques
   if (!read_knobs(request, card, why)) return refusal(kUsage, why);
   const auto knobs = parse_card(card, why);
   if (!knobs) return refusal(kUsage, why);
-  if (why = monitor.settings().caps.exceeded(peer.owner(), *knobs); !why.empty()) {
+  if (why = monitor.caps_of(peer.owner()).exceeded(peer.owner(), *knobs); !why.empty()) {
     return refusal(kRefusedByPolicy, why);
   }
   if (knobs->memory && !monitor.memory().can_become(job, *knobs->memory, now, why)) {

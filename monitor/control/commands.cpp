@@ -6,6 +6,7 @@
 
 #include "monitor/control/audit.h"
 #include "monitor/control/card_commands.h"
+#include "monitor/control/config_listing.h"
 #include "monitor/control/event_listing.h"
 #include "monitor/control/listing.h"
 #include "monitor/control/reply.h"
@@ -261,13 +262,14 @@ json dispatch(Monitor& monitor, const Peer& peer, const json& request, Time now,
                  : migrate(monitor, peer, *job, request, now, answer);
   }
   if (op == "events") return list_events(monitor, request, now);
+  if (op == "config") return list_config(monitor, peer);
   if (op == "policy") return choose_policy(monitor, peer, request, now);
   if (op == "means") return choose_means(monitor, peer, request, now);
   if (op == "stop") return stop_monitor(monitor, peer, request);
   return refusal(
       kUsage,
       fmt::format("no operation '{}': there are version, status, ps, events, create, set, pause, "
-                  "resume, swap-out, swap-in, migrate, policy, means, report and stop",
+                  "resume, swap-out, swap-in, migrate, policy, means, config, report and stop",
                   op));
 }
 

@@ -113,6 +113,16 @@ std::string bits_text(std::uint64_t bits) {
                                    : "gate opened";
 }
 
+// The rule by which memory was refused: the cap of root for a job without a quota of its own.
+std::string cap_text(Monitor& monitor, const HistoryEvent& event) {
+  const Job* job = monitor.registry().find(event.job);
+  const bool capped = event.reason == wire::kOverQuota && job != nullptr && !job->knobs.memory &&
+                      job->ceiling_bytes;
+  return capped ? fmt::format(": root allows {} here: {}", bytes_text(*job->ceiling_bytes),
+                              job->ceiling_rule)
+                : std::string();
+}
+
 json code_of(Code code) {
   const char* reason = key_of(code.reason);
   return {{"state", key_of(code.state)}, {"reason", reason != nullptr ? json(reason) : json()}};
@@ -205,8 +215,8 @@ std::string event_text(Monitor& monitor, const HistoryEvent& event) {
       return (text.empty() ? key_of(event.kind) : text) + by_text(event);
     }
     case EventKind::kMemoryRefused:
-      return fmt::format("{} refused to pid {} on {}", bytes_text(bytes), event.pid,
-                         gpu_text(monitor, event));
+      return fmt::format("{} refused to pid {} on {}{}", bytes_text(bytes), event.pid,
+                         gpu_text(monitor, event), cap_text(monitor, event));
     case EventKind::kProcessRefused:
       return fmt::format("pid {} of {} refused{}", event.pid, user_of(event),
                          bytes != 0 ? fmt::format(": old library (page layout {})", bytes) : "");

@@ -15,10 +15,6 @@ namespace {
 
 using nlohmann::json;
 
-bool owns_the_monitor(const Peer& peer) {
-  return peer.container.empty() && (peer.uid == 0 || peer.uid == ::geteuid());
-}
-
 json not_yours(const std::string& what) {
   return refusal(kNoPermission, fmt::format("this monitor belongs to {}: only its owner or root "
                                             "may {}",
@@ -26,6 +22,10 @@ json not_yours(const std::string& what) {
 }
 
 }  // namespace
+
+bool owns_the_monitor(const Peer& peer) {
+  return peer.container.empty() && (peer.uid == 0 || peer.uid == ::geteuid());
+}
 
 static_assert(kPolicyNames[static_cast<std::size_t>(policy::Kind::kDeadline)] == "deadline" &&
                   kMeansNames[static_cast<std::size_t>(Means::kNone)] == "none" &&

@@ -16,6 +16,9 @@ nlohmann::json choose_means(Monitor& monitor, const Peer& peer, const nlohmann::
 nlohmann::json choose_policy(Monitor& monitor, const Peer& peer, const nlohmann::json& request,
                              Time now);
 
+// Whether it may change the monitor and see all of it: root, and the user that it runs as.
+bool owns_the_monitor(const Peer& peer);
+
 // The operation "stop": the monitor ends soon after its answer. With jobs only if it is forced to.
 nlohmann::json stop_monitor(Monitor& monitor, const Peer& peer, const nlohmann::json& request);
 

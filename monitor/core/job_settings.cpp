@@ -7,14 +7,6 @@
 #include "monitor/platform/text.h"
 
 namespace switchyard::monitor {
-namespace {
-
-Priority priority_cap(const Caps& caps, uid_t uid) {
-  return caps.may_be_high.count(uid) != 0 ? Priority::kHigh : caps.priority;
-}
-
-}  // namespace
-
 std::optional<Knobs> parse_card(const JobCard& card, std::string& why) {
   Knobs out;
 #define SWITCHYARD_PARSE_KNOB(field, env, capacity, fallback, Kind, ...)              \
@@ -59,6 +51,13 @@ std::string other_settings(const JobCard& asked, const JobCard& said) {
   return others;
 }
 
+void fill_empty(JobCard& card, const JobCard& defaults) {
+#define SWITCHYARD_FILL_EMPTY(field, ...) \
+  if (card.field[0] == '\0') set_text(card.field, defaults.field);
+  SWITCHYARD_KNOBS(SWITCHYARD_FILL_EMPTY)
+#undef SWITCHYARD_FILL_EMPTY
+}
+
 void remove_none(JobCard& card) {
   // A name may be "none"; it is then the name.
   const auto means_nothing = [](const auto& none) {
@@ -72,26 +71,35 @@ void remove_none(JobCard& card) {
 #undef SWITCHYARD_REMOVE_NONE
 }
 
+namespace {
+
+std::string rule_text(const std::string& rule) { return rule.empty() ? "" : ": " + rule; }
+
+}  // namespace
+
 std::string Caps::exceeded(const Owner& owner, const Knobs& knobs) const {
   if (owner.is_root()) return {};
-  if (knobs.priority > priority_cap(*this, owner.uid)) {
-    return fmt::format("priority {} is more than root allows here ({})", to_string(knobs.priority),
-                       to_string(priority_cap(*this, owner.uid)));
+  if (knobs.priority > priority_of(owner.uid)) {
+    return fmt::format("priority {} is more than root allows here ({}){}",
+                       to_string(knobs.priority), to_string(priority_of(owner.uid)),
+                       rule_text(from.priority));
   }
   if (share && !knobs.share.automatic && knobs.share.weight > *share) {
-    return fmt::format("share {} is more than root allows here ({})", knobs.share.weight, *share);
+    return fmt::format("share {} is more than root allows here ({}){}", knobs.share.weight, *share,
+                       rule_text(from.share));
   }
   if (memory_bytes && knobs.memory && *knobs.memory > *memory_bytes) {
-    return fmt::format("memory of {} is more than root allows here ({})", bytes_text(*knobs.memory),
-                       bytes_text(*memory_bytes));
+    return fmt::format("memory of {} is more than root allows here ({}){}",
+                       bytes_text(*knobs.memory), bytes_text(*memory_bytes),
+                       rule_text(from.memory));
   }
   return {};
 }
 
 void Caps::lower(const Owner& owner, Knobs& knobs, JobCard& card) const {
   if (owner.is_root()) return;
-  if (knobs.priority > priority_cap(*this, owner.uid)) {
-    knobs.priority = priority_cap(*this, owner.uid);
+  if (knobs.priority > priority_of(owner.uid)) {
+    knobs.priority = priority_of(owner.uid);
     set_text(card.priority, to_string(knobs.priority));
   }
   if (share && !knobs.share.automatic && knobs.share.weight > *share) {

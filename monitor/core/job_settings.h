@@ -35,6 +35,9 @@ std::optional<Knobs> parse_card(const JobCard& card, std::string& why);
 // changes see a job that never had it.
 void remove_none(JobCard& card);
 
+// Puts the texts of `defaults` where `card` has none.
+void fill_empty(JobCard& card, const JobCard& defaults);
+
 // The knobs that `said` sets to other values than `asked`, as "share 4, limit 30%"; empty: none.
 // Names set nothing, nor does the value of a default.
 std::string other_settings(const JobCard& asked, const JobCard& said);
@@ -53,8 +56,16 @@ struct Caps {
   std::set<uid_t> may_be_high;  // besides root, whatever `priority` says
   std::optional<double> share;
   std::optional<std::uint64_t> memory_bytes;
+  // The rule that says each, with its place: an option, or a key of the file with its line.
+  struct From {
+    std::string priority, share, memory;
+  } from = {};
 
-  // The part of `knobs` over the cap, as text that names the cap; empty when there is none.
+  Priority priority_of(uid_t uid) const {
+    return may_be_high.count(uid) != 0 ? Priority::kHigh : priority;
+  }
+  // The part of `knobs` over the cap, as text that names the cap and its rule; empty when there is
+  // none.
   std::string exceeded(const Owner& owner, const Knobs& knobs) const;
   // The most that a job of that user may have of each GPU, whether it asks for a quota or not;
   // none: no cap.

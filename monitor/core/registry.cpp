@@ -65,6 +65,7 @@ Job* Registry::make(const JobCard& card, const Knobs& knobs, const Owner& owner,
   job.name = name;
   job.uid = uid;
   job.container = owner.container;
+  job.groups = owner.groups;
   job.card = card;
   set_text(job.card.job, id);
   set_text(job.card.name, name);

@@ -118,14 +118,16 @@ struct Job {
   std::string name;     // how people address it
   std::string command;  // as `run` said it; empty: nobody did
   uid_t uid = 0;
-  std::string container;  // of its owner (owner.h)
-  JobCard card{};         // as text, `set` included: what its pages show
+  std::string container;      // of its owner (owner.h)
+  std::vector<gid_t> groups;  // the same
+  JobCard card{};             // as text, `set` included: what its pages show
   // The same as whoever made it wrote it; none: this monitor found the job again.
   std::optional<JobCard> asked;
   bool told_other_settings = false;  // that a process of it asks for others
   Knobs knobs;
   // Of each GPU, for a job without a quota: what root allows its user. Not reserved.
   std::optional<std::uint64_t> ceiling_bytes;
+  std::string ceiling_rule;          // that says so, with its place
   double most_weight = kMostWeight;  // that root allows its user, where it is found by itself
   Time since{0};
   Pause pause;
@@ -294,6 +296,10 @@ inline double weight_of(const Job& job) {
   return std::min(job.found_weight > 0 ? job.found_weight : asked, job.most_weight);
 }
 
-inline Owner owner_of(const Job& job) { return {job.uid, job.container}; }
+inline Owner owner_of(const Job& job) {
+  Owner out{job.uid, job.container};
+  out.groups = job.groups;
+  return out;
+}
 
 }  // namespace switchyard::monitor

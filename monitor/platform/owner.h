@@ -14,6 +14,7 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 namespace switchyard::monitor {
 
@@ -22,8 +23,11 @@ struct Owner {
 
   uid_t uid;
   std::string container;
+  std::vector<gid_t> groups = {};  // as the kernel knows them; not part of who it is
 
-  bool operator==(const Owner& other) const = default;
+  bool operator==(const Owner& other) const {
+    return uid == other.uid && container == other.container;
+  }
   // Of the machine, or of what the monitor itself is in.
   bool is_root() const { return uid == 0 && container.empty(); }
 };

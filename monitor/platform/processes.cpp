@@ -108,11 +108,31 @@ class UserNames {
 
 }  // namespace
 
+namespace {
+
+// From the kernel, for a service of names may take its time. A user in a namespace of theirs may
+// have given groups up, but has none of others.
+std::vector<gid_t> groups_of_peer(int socket, gid_t own) {
+  constexpr std::size_t kMostGroups = 1024;  // each connection keeps them
+  std::vector<gid_t> groups(32);
+  auto bytes = static_cast<socklen_t>(groups.size() * sizeof(gid_t));
+  int failed = ::getsockopt(socket, SOL_SOCKET, SO_PEERGROUPS, groups.data(), &bytes);
+  if (failed != 0 && errno == ERANGE && bytes <= kMostGroups * sizeof(gid_t)) {
+    groups.resize(bytes / sizeof(gid_t));
+    failed = ::getsockopt(socket, SOL_SOCKET, SO_PEERGROUPS, groups.data(), &bytes);
+  }
+  groups.resize(failed == 0 ? bytes / sizeof(gid_t) : 0);
+  groups.push_back(own);
+  return groups;
+}
+
+}  // namespace
+
 std::optional<Peer> peer_of(int socket) {
   ucred found{};
   socklen_t bytes = sizeof(found);
   if (::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &found, &bytes) != 0) return std::nullopt;
-  return Peer{found.pid, found.uid, {}};
+  return Peer{found.pid, found.uid, {}, groups_of_peer(socket, found.gid)};
 }
 
 Fd open_process(pid_t pid, bool& dead) {

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "monitor/platform/owner.h"
 #include "monitor/platform/standstill.h"
@@ -23,7 +24,13 @@ struct Peer {
   uid_t uid = static_cast<uid_t>(-1);
   std::string container = {};  // owner.h; the server asks for it
 
-  Owner owner() const { return {uid, container}; }
+  std::vector<gid_t> groups = {};  // of the process when it connected
+
+  Owner owner() const {
+    Owner out{uid, container};
+    out.groups = groups;
+    return out;
+  }
 };
 
 std::optional<Peer> peer_of(int socket);

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <map>
 #include <mutex>
+#include <utility>
 
 #include "monitor/platform/processes.h"
 
@@ -76,20 +77,26 @@ Users::Seat Users::connect(uid_t uid) { return take(uid, 1, kDescriptorsOfOne, 0
 Users::Seat Users::refuse(uid_t uid) { return take(uid, 0, 0, 1); }
 Users::Seat Users::hold(uid_t uid, std::size_t descriptors) { return take(uid, 0, descriptors, 0); }
 
+void Users::set(Most most, Rules rules) {
+  most_.connections = most.connections;
+  most_.jobs = most.jobs;
+  rules_ = std::move(rules);
+}
+
 std::string Users::too_many_connections(uid_t uid) const {
   const std::size_t by_descriptors = most_.descriptors * 3 / 16 / kDescriptorsOfOne;
   return fmt::format(
       "{} has as many connections to this monitor as one user may have (at most {}; fewer while "
       "other users need the rest): end some processes, or ask root for a larger "
-      "'switchyardd --connections-per-user' or limit of open files",
-      user_name(uid), std::min(most_.connections, by_descriptors));
+      "{} or limit of open files",
+      user_name(uid), std::min(most_.connections, by_descriptors), rules_.connections);
 }
 
 std::string Users::too_many_jobs(uid_t uid) const {
   return fmt::format(
       "{} has {} jobs, as many as one user may have: wait until some have ended, or "
-      "ask root for a larger 'switchyardd --jobs-per-user'",
-      user_name(uid), most_.jobs);
+      "ask root for a larger {}",
+      user_name(uid), most_.jobs, rules_.jobs);
 }
 
 }  // namespace switchyard::monitor

@@ -37,6 +37,13 @@ class Users {
 
   bool bounded(uid_t uid) const { return uid != 0 && uid != owner_; }
   bool may_make_job(uid_t uid, std::size_t has) const { return !bounded(uid) || has < most_.jobs; }
+  // From now on; who has more keeps it. How many descriptors there are stays as it was. `rules`:
+  // the places that say so.
+  struct Rules {
+    std::string connections = "'switchyardd --connections-per-user'";
+    std::string jobs = "'switchyardd --jobs-per-user'";
+  };
+  void set(Most most, Rules rules);
   // The message to a refused user.
   std::string too_many_connections(uid_t uid) const;
   std::string too_many_jobs(uid_t uid) const;
@@ -47,6 +54,7 @@ class Users {
 
   uid_t owner_;
   Most most_;
+  Rules rules_;
   std::shared_ptr<Taken> taken_;
 };
 

@@ -36,10 +36,9 @@ constinit State g_state;
 
 // False: it does not fit.
 template <size_t kCapacity>
-bool read_knob(char (&field)[kCapacity], const char* name, const char* fallback) {
+bool read_knob(char (&field)[kCapacity], const char* name) {
   const char* text = ::getenv(name);
-  const int length =
-      ::snprintf(field, kCapacity, "%s", text != nullptr && text[0] != '\0' ? text : fallback);
+  const int length = ::snprintf(field, kCapacity, "%s", text != nullptr ? text : "");
   return length >= 0 && static_cast<size_t>(length) < kCapacity;
 }
 
@@ -68,9 +67,9 @@ bool newer_driver_allowed() {
 TooLong read_card(JobCard& card) {
   TooLong found;
   card = {};
-#define SWITCHYARD_READ(field, env, capacity, fallback, ...) \
-  if (!read_knob(card.field, "SWITCHYARD_" env, fallback)) { \
-    found = {"SWITCHYARD_" env, (capacity)-1};               \
+#define SWITCHYARD_READ(field, env, capacity, ...) \
+  if (!read_knob(card.field, "SWITCHYARD_" env)) { \
+    found = {"SWITCHYARD_" env, (capacity)-1};     \
   }
   SWITCHYARD_KNOBS(SWITCHYARD_READ)
 #undef SWITCHYARD_READ

@@ -27,8 +27,8 @@ struct TooLong {
   const char* name = nullptr;
   std::size_t most = 0;  // characters
 };
-// The knobs from SWITCHYARD_*, their defaults where unset. A text that doesn't fit is cut, which
-// makes it another one: another job, or no limit. Nobody may join with that.
+// The knobs from SWITCHYARD_*, empty where unset: the monitor has the defaults. A text that doesn't
+// fit is cut, which makes it another one: another job, or no limit. Nobody may join with that.
 //
 // Only for threads of the program. It may change its environment at any time, and an array of
 // variables that grows is freed under a thread of ours.

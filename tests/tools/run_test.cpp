@@ -77,20 +77,16 @@ TEST(RunWords, NothingBehindTheMarkerIsNoCommand) {
   EXPECT_TRUE(split({"run"}).second.empty());
 }
 
-TEST_F(RunRequest, DefaultsAreThoseOfTheCard) {
+// The monitor has the defaults, and its file may have others.
+TEST_F(RunRequest, WhatNobodySaidIsNotAskedFor) {
   const auto card = make_card({});
   ASSERT_TRUE(card);
-  EXPECT_EQ(card->at("priority"), "normal");
-  EXPECT_EQ(card->at("share"), "1");
-  EXPECT_EQ(card->at("memory"), "");
-  EXPECT_EQ(card->at("on_oom"), "fail");
-  EXPECT_EQ(card->at("oom_timeout"), "300s");
-  EXPECT_EQ(card->at("swappable"), "no");
-  EXPECT_EQ(card->at("idle_release"), "");
-  EXPECT_EQ(card->at("park"), "host");
-  EXPECT_EQ(card->at("gradient_noise"), "no");
-  EXPECT_EQ(card->at("urgent_collectives"), "no");
+  for (const char* field : {"priority", "share", "memory", "on_oom", "oom_timeout", "swappable",
+                            "idle_release", "park", "gradient_noise", "urgent_collectives"}) {
+    EXPECT_EQ(card->at(field), "") << field;
+  }
   EXPECT_EQ(card->count("job"), 0U);
+  EXPECT_EQ(create_request(*card)["card"], nlohmann::json::object());
 }
 
 TEST_F(RunRequest, AnOptionWinsOverTheVariableAndThatOverTheDefault) {

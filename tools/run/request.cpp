@@ -20,7 +20,7 @@ Result<Card> make_card(const Card& options) {
   Card card;
   for (const Knob& knob : knobs()) {
     if (knob.option == nullptr) continue;
-    std::string text = knob.fallback;
+    std::string text;  // empty: the monitor has the default
     std::string origin = knob.option;
     const char* variable = nested ? nullptr : std::getenv(knob.environment);
     if (const auto given = options.find(knob.field); given != options.end()) {

@@ -337,7 +337,7 @@ TEST(Options, AreUnderstood) {
   EXPECT_EQ(options->settings.socket, "/x/y");
   EXPECT_TRUE(options->settings.persist);
   EXPECT_EQ(options->settings.capacity, 24ull << 30);
-  EXPECT_EQ(options->log_level, "debug");
+  EXPECT_EQ(options->settings.log_level, "debug");
   EXPECT_EQ(options->log_file, "/tmp/l");
   EXPECT_EQ(options->settings.caps.priority, Priority::kNormal);
   EXPECT_EQ(options->settings.caps.share, 4);
