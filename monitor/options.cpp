@@ -13,6 +13,7 @@
 
 #include "monitor/platform/processes.h"
 #include "monitor/transport/metrics_http.h"
+#include "switchyard/observer.h"
 #include "switchyard/paths.h"
 #include "switchyard/status.h"
 #include "switchyard/wrapped.h"
@@ -24,6 +25,7 @@ constexpr char kAbout[] =
     "switchyardd, the monitor of Switchyard: shares GPUs among jobs.\n"
     "`switchyard run` starts a monitor when none answers.\n\n"
     "  switchyardd --system                            one monitor for all users, started by root\n"
+    "  switchyardd --observe                           see who uses the GPUs, and manage nothing\n"
     "  switchyardd --persist                           keep running after the last job has ended\n"
     "  switchyardd --policy exclusive                  one job at a time has the GPU\n"
     "  switchyardd --host-pool 64GiB                   pin up to 64 GiB of the host for swapping\n"
@@ -50,7 +52,7 @@ struct Texts {
   std::string metrics, metrics_textfile;
   std::string stay_moves, worth_handing_over;  // for tests
   std::vector<std::string> allow_high;
-  bool persist = false, foreground = false, system = false;
+  bool persist = false, foreground = false, system = false, observe = false;
 };
 
 bool complain(const char* option, const std::string& value, const char* forms) {
@@ -129,6 +131,9 @@ struct Choice {
 
 Choice socket_choice(const Texts& texts) {
   if (!texts.socket.empty()) return {"--socket", texts.socket};
+  char place[kSocketPathBytes] = "";
+  // SWITCHYARD_SOCKET is where jobs look.
+  if (texts.observe) return {"--observe", observer_socket_path(place) ? place : ""};
   const char* told = ::getenv("SWITCHYARD_SOCKET");
   if (told != nullptr && told[0] != '\0') return {"SWITCHYARD_SOCKET", told};
   char path[kSocketPathBytes];
@@ -169,6 +174,18 @@ bool understand_choices(const Texts& texts, Settings& settings) {
   return true;
 }
 
+// An observer governs nothing, and stays where no job looks.
+bool understand_observer(const Texts& texts, Options& out) {
+  out.settings.observes = out.settings.persist = true;
+  const std::string& socket = out.settings.socket;
+  char users[kSocketPathBytes] = "";
+  const bool for_jobs = socket == kSystemSocket || (user_socket_path(users) && socket == users);
+  if (!texts.system && !for_jobs) return true;
+  std::fprintf(stderr, "switchyardd: --observe serves no jobs: leave %s away\n",
+               texts.system ? "--system" : "--socket");
+  return false;
+}
+
 // The monitor of all users listens on the well-known place, where only root can, and stays.
 bool understand_place(const Texts& texts, Options& out) {
   const Choice socket = texts.system ? Choice{"", kSystemSocket} : socket_choice(texts);
@@ -186,6 +203,7 @@ bool understand_place(const Texts& texts, Options& out) {
                  "'sudo switchyardd --system'\n");
     return false;
   }
+  if (texts.observe && !understand_observer(texts, out)) return false;
   if (socket.text[0] != '/' || socket.text.size() >= kSocketPathBytes) {
     return complain(socket.origin.c_str(), socket.text, kSocketForms);
   }
@@ -226,6 +244,8 @@ std::string default_history(bool system) {
 bool understand_history(const Texts& texts, Options& out) {
   if (texts.history.empty()) {
     out.history_folder = default_history(out.system);
+    // A file has one writer, and that is a monitor with jobs.
+    if (texts.observe && !out.history_folder.empty()) out.history_folder += "/observe";
   } else if (texts.history[0] == '/') {
     out.history_folder = texts.history;
   } else if (texts.history != "none") {
@@ -315,6 +335,9 @@ std::optional<Options> parse_options(int argc, char** argv, int& exit_code) {
                "serve all users on /run/switchyard/monitor.sock, and keep running (root only)");
   app.add_option("--wait-for-gpu", texts.wait_for_gpu,
                  "how long to wait at start for a GPU to appear (default: end at once)");
+  app.add_flag("--observe", texts.observe,
+               "see all GPU processes and serve `ps -a`, `report`, `events` and metrics, but claim "
+               "no GPU and take no job; beside another monitor, too");
   app.add_flag("--persist", texts.persist, "keep running after the last job has ended");
   app.add_option(
       "--idle-exit", texts.idle_exit,
