@@ -16,7 +16,7 @@ struct Plain {
   std::string socket, config, old_backend;
   std::string stay_moves, worth_handing_over;  // for tests
   std::vector<std::string> allow_high;
-  bool foreground = false, system = false, check = false;
+  bool foreground = false, system = false, observe = false, check = false;
 };
 
 struct CommandLine {

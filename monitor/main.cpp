@@ -107,6 +107,18 @@ std::unique_ptr<history::Store> open_history(const Options& options, const Gpus&
       [place](std::string& why) { return history::Database::open(place, why); });
 }
 
+// Makes the GPUs ours. False: they are another monitor's, which `why` names.
+bool claim(const Options& options, const std::vector<std::string>& uuids,
+           const std::vector<std::string>& files, std::vector<Fd>& claims, std::vector<Fd>& locks,
+           std::string& why) {
+  // Jobs of the monitors that end rejoin where this one will listen.
+  if (::geteuid() == 0 && options.settings.socket == kSystemSocket) {
+    take_over(uuids, kTakeOverLimit);
+  }
+  claims = claim_gpus(uuids, why);
+  return claims.size() == uuids.size() && lock_devices(files, locks, why);
+}
+
 // The answers to Prometheus, where somebody asks for them.
 struct Metrics {
   std::optional<MetricsPages> pages;
@@ -143,14 +155,10 @@ int serve(const Options& options, std::vector<Fd> passed) {
                   "no GPU to manage: " + gpus->problem() +
                       "; if one appears later, wait for it with --wait-for-gpu 60s");
   }
-  // Jobs of the monitors that end rejoin where this one will listen.
-  if (::geteuid() == 0 && options.settings.socket == kSystemSocket) {
-    take_over(uuids, kTakeOverLimit);
+  std::vector<Fd> claims, locks;
+  if (!options.settings.observes && !claim(options, uuids, files, claims, locks, why)) {
+    return refuse(kRefusedByPolicy, why);
   }
-  std::vector<Fd> claims = claim_gpus(uuids, why);
-  if (claims.size() != uuids.size()) return refuse(kRefusedByPolicy, why);
-  std::vector<Fd> locks;
-  if (!lock_devices(files, locks, why)) return refuse(kRefusedByPolicy, why);
   Fd metrics_listener;
   if (options.metrics && !(metrics_listener = listen_for_metrics(*options.metrics, why))) {
     return refuse(kFailure, why);
@@ -167,7 +175,7 @@ int serve(const Options& options, std::vector<Fd> passed) {
   std::random_device entropy;
   Monitor monitor(*gpus, settings, steady_now(),
                   [&entropy] { return (static_cast<std::uint64_t>(entropy()) << 32) | entropy(); });
-  restore_choice(monitor);
+  if (!settings.observes) restore_choice(monitor);
   const auto history = open_history(options, *gpus);
   asio::io_context io(1);
   Server server(io, monitor);
@@ -183,7 +191,8 @@ int serve(const Options& options, std::vector<Fd> passed) {
   server.listen(place.release_listener());
   Metrics metrics;
   metrics.begin(options, std::move(metrics_listener), io, monitor);
-  spdlog::info("listens on {}, manages {} GPUs", options.settings.socket, uuids.size());
+  spdlog::info("listens on {}, {} {} GPUs", options.settings.socket,
+               settings.observes ? "observes" : "manages", uuids.size());
   if (too_old_for_slices(gpus->driver_version())) {
     spdlog::warn("the driver {} is older than 535: gates replace time slices",
                  gpus->driver_version());

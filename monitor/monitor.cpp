@@ -11,6 +11,7 @@
 #include "monitor/core/ancestry.h"
 #include "monitor/core/frames.h"
 #include "monitor/platform/text.h"
+#include "monitor/core/observing.h"
 #include "monitor/residency/gangs.h"
 #include "switchyard/printable.h"
 
@@ -37,6 +38,7 @@ Monitor::Monitor(Gpus& gpus, Settings settings, Time now, std::function<std::uin
       registry_(std::move(random), users_),
       gpus_(gpus.list(), registry_, settings_.capacity),
       sampler_(gpus, gpus_, settings_.capacity),
+      unmanaged_(now),
       memory_(registry_, gpus_, sampler_),
       residency_(registry_, gpus_, memory_, settings_.host_pool_bytes, settings_.turns),
       slice_controller_(registry_, gpus_,
@@ -60,6 +62,7 @@ Monitor::Monitor(Gpus& gpus, Settings settings, Time now, std::function<std::uin
       loads_at_(now),
       last_job_at_(now) {
   registry_.tells(journal_);
+  unmanaged_.tells(journal_);
   journal_.take(event_of(EventKind::kMonitorBegins, 0, Peer{::getpid(), ::geteuid()}, now));
   name_users_rules();
   scheduler_.choose(settings_.means);
@@ -149,6 +152,10 @@ void Monitor::note_other_settings(Client& client, const wire::Hello& hello, cons
 }
 
 Client* Monitor::join(const Peer& peer, const wire::Hello& hello, Time now, std::string& refused) {
+  if (settings_.observes) {
+    refused = kObserves;
+    return nullptr;
+  }
   now_ = now;
   const auto directory = PageDirectory::read(hello, refused);
   if (!directory) return nullptr;
@@ -370,6 +377,14 @@ void Monitor::change(Job& job, const JobCard& card, const Knobs& knobs, Time now
   look(now);
 }
 
+void Monitor::look_at_unmanaged(Time now) {
+  const auto left = [this](pid_t pid) {
+    return std::any_of(departed_.begin(), departed_.end(),
+                       [pid](const auto& departed) { return departed.second.pid == pid; });
+  };
+  unmanaged_.follow(gpus_, left, now);
+}
+
 // Before a job is held or goes on: what was until now does not count for what is from now on.
 void Monitor::count_usage(Time now) {
   look_at_status(now);
@@ -503,13 +518,12 @@ void Monitor::tick(Time now) {
   registry_.next_tick();
   ++beat_;
   for (auto& [id, client] : registry_.clients()) client->page->set_heartbeat(beat_);
-  if (measures_always_ || !registry_.clients().empty()) {
-    sampler_.measure_due(now);
-    if (now - loads_at_ >= kLoadsEvery) {
-      loads_at_ = now;
-      sampler_.measure_loads();
-    }
+  sampler_.measure_due(now);
+  if (now - loads_at_ >= kLoadsEvery) {
+    loads_at_ = now;
+    sampler_.measure_loads();
   }
+  look_at_unmanaged(now);
   standing::tick(registry_, now);
   gangs::note(registry_);
   memory_.check_claims(now);

@@ -19,6 +19,7 @@
 
 #include "monitor/accounting/gpu_accounts.h"
 #include "monitor/accounting/nvml_sampler.h"
+#include "monitor/accounting/unmanaged.h"
 #include "monitor/adaptation/gang_pace.h"
 #include "monitor/adaptation/guards.h"
 #include "monitor/adaptation/weights.h"
@@ -49,6 +50,7 @@ struct Settings {
   std::string socket;
   bool socket_passed = false;  // systemd listens on it, and starts the next monitor
   bool persist = false;
+  bool observes = false;  // it governs nothing: no process joins it, and it takes no commands
   std::optional<std::uint64_t> capacity;  // at most so much of each GPU is given out
   std::uint64_t host_pool_bytes = 0;      // pinned memory of the host for what is swapped out
   Caps caps;                              // for all users but root,
@@ -105,6 +107,8 @@ class Monitor {
   void swap_in(Job& job, Time now);
   // It goes to another GPU. REQUIRES: Migrations::why_not() has nothing against it.
   void migrate(Job& job, std::size_t to, Time now, const std::optional<Peer>& by = {});
+  // Brings what is known of unmanaged processes up to NVML's last answers.
+  void look_at_unmanaged(Time now);
   // Computes each job's status as of now.
   void look_at_status(Time now);
   // The same, and adds to the sums what each job had and waited for since the last time.
@@ -116,8 +120,6 @@ class Monitor {
 
   // `then` is called with each job that ends, before it is forgotten.
   void when_a_job_ends(std::function<void(const Job&, Time)> then) { job_ends_ = std::move(then); }
-  // NVML is asked also while there is no client: somebody wants to know of unmanaged processes.
-  void measure_always() { measures_always_ = true; }
 
   // Several times a second: heartbeat, accounts; NVML once a second.
   void tick(Time now);
@@ -138,6 +140,7 @@ class Monitor {
   Journal& journal() { return journal_; }
   GpuAccounts& gpus() { return gpus_; }
   NvmlSampler& sampler() { return sampler_; }
+  const Unmanaged& unmanaged() const { return unmanaged_; }
   MemoryBroker& memory() { return memory_; }
   Migrations& migrations() { return migrations_; }
   SliceController& slice_controller() { return slice_controller_; }
@@ -189,6 +192,7 @@ class Monitor {
   RefusedProcesses refused_processes_;
   GpuAccounts gpus_;
   NvmlSampler sampler_;
+  Unmanaged unmanaged_;
   MemoryBroker memory_;
   Residency residency_;
   SliceController slice_controller_;
@@ -196,7 +200,7 @@ class Monitor {
   Scheduler scheduler_;
   status::Statuses statuses_;
   Statistics statistics_;
-  history::Ledger ledger_{registry_, gpus_, statuses_, statistics_.usage};
+  history::Ledger ledger_{registry_, gpus_, unmanaged_, statuses_, statistics_.usage};
   history::Store* store_ = nullptr;
   Guards guards_;
   Weights weights_;
@@ -218,7 +222,6 @@ class Monitor {
   Time follow_again_at_{0};  // and shall be again; 0: when something happens
   Time last_job_at_;
   std::function<void(const Job&, Time)> job_ends_;
-  bool measures_always_ = false;
   bool had_a_job_ = false;
   bool ending_ = false;
 };

@@ -74,6 +74,9 @@ std::optional<Options> parse_options(int argc, char** argv, int& exit_code) {
   app.add_option("--config", plain.config,
                  "read the settings from this file, or none; options win over it (default: a "
                  "monitor of the machine reads /etc/switchyard/switchyard.toml)");
+  app.add_flag("--observe", plain.observe,
+               "see all GPU processes and serve `ps -a`, `report`, `events` and metrics, but claim "
+               "no GPU and take no job; beside another monitor, too");
   app.add_flag("--check-config", plain.check, "say what is wrong with options and file, and end");
   bool persist = false;
   for (std::size_t i = 0; i < config::kSettings; ++i) {

@@ -18,6 +18,7 @@
 #include "monitor/options.h"
 #include "monitor/platform/processes.h"
 #include "monitor/transport/metrics_http.h"
+#include "switchyard/observer.h"
 #include "switchyard/paths.h"
 #include "switchyard/printable.h"
 
@@ -128,6 +129,9 @@ struct Choice {
 
 Choice socket_choice(const Plain& plain) {
   if (!plain.socket.empty()) return {"--socket", plain.socket};
+  // SWITCHYARD_SOCKET is where jobs look.
+  char place[kSocketPathBytes] = "";
+  if (plain.observe) return {"--observe", observer_socket_path(place) ? place : ""};
   const char* told = ::getenv("SWITCHYARD_SOCKET");
   if (told != nullptr && told[0] != '\0') return {"SWITCHYARD_SOCKET", told};
   char path[kSocketPathBytes];
@@ -164,6 +168,18 @@ bool understand_choices(const Reading& reading, Settings& settings) {
   return std::all_of(std::begin(good), std::end(good), [](bool each) { return each; });
 }
 
+// An observer governs nothing, and stays where no job looks.
+bool understand_observer(const Reading& reading) {
+  reading.out.settings.observes = true;
+  const std::string& socket = reading.out.settings.socket;
+  char users[kSocketPathBytes] = "";
+  const bool for_jobs = socket == kSystemSocket || (user_socket_path(users) && socket == users);
+  if (!reading.plain.system && !for_jobs) return true;
+  reading.problems.push_back(fmt::format("--observe serves no jobs: leave {} away",
+                                         reading.plain.system ? "--system" : "--socket"));
+  return false;
+}
+
 // The monitor of all users listens on the well-known place, where only root can, and stays.
 bool understand_place(const Reading& reading) {
   const bool system = reading.plain.system;
@@ -181,6 +197,7 @@ bool understand_place(const Reading& reading) {
         "--system'");
     return false;
   }
+  if (reading.plain.observe && !understand_observer(reading)) return false;
   if (socket.text[0] == '/' && socket.text.size() < kSocketPathBytes) return true;
   return reading.complain(socket.origin, socket.text, kSocketForms);
 }
@@ -221,6 +238,8 @@ bool understand_history(const Reading& reading) {
   const std::string& folder = reading.text(Setting::kHistory);
   if (folder.empty()) {
     out.history_folder = default_history(out.system);
+    // A file has one writer, and that is a monitor with jobs.
+    if (reading.plain.observe && !out.history_folder.empty()) out.history_folder += "/observe";
   } else if (folder[0] == '/') {
     out.history_folder = folder;
   } else if (folder != "none") {
@@ -277,7 +296,7 @@ bool understand_limits(const Reading& reading) {
   if (reading.plain.system) reading.out.wait_for_gpu = std::chrono::minutes(2);
   reading.take(Setting::kWaitForGpu, reading.out.wait_for_gpu, parse_seconds, kSecondsForms);
   reading.take(Setting::kPersist, settings.persist, parse_yes_no, kYesNoForms);
-  settings.persist = settings.persist || reading.plain.system;
+  settings.persist = settings.persist || reading.plain.system || reading.plain.observe;
   if (reading.take(Setting::kIdleExit, settings.idle_exit, parse_seconds, kSecondsForms) &&
       reading.is_said(Setting::kIdleExit)) {
     settings.first_job = settings.idle_exit;

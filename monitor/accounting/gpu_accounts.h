@@ -41,8 +41,9 @@ class GpuAccounts {
     bool mps_listed = false;  // NVML names a process of MPS on it
     // Somebody else's jobs may be on it, under another monitor that gives them slices, too.
     bool foreign = false;
-    std::vector<ProcessMemory> listed;  // by NVML
-    bool lists = false;                 // NVML answered who uses it
+    std::vector<ProcessMemory> listed;              // by NVML
+    bool lists = false;                             // NVML answered who uses it
+    std::optional<std::vector<ProcessLoad>> loads;  // its last samples; none: it has none
     Time measured_at{-3600'000'000'000};
     bool stale = false;         // somebody left since; what it used may be a foreign process's now
     UnattributedMeter nobodys;  // used, but by no process that NVML names

@@ -285,11 +285,9 @@ void NvmlSampler::measure_if_old(std::size_t gpu, Time now) {
 
 void NvmlSampler::measure_loads() {
   for (std::size_t i = 0; i < gpus_.size(); ++i) {
-    const auto all = gpus_.clients_on(i);
-    if (all.empty()) continue;
-    const auto loads = door_.loads(i);
+    const auto& loads = gpus_[i].loads = door_.loads(i);
     if (!loads) continue;
-    for (const GpuAccounts::ClientOnGpu& each : all) {
+    for (const GpuAccounts::ClientOnGpu& each : gpus_.clients_on(i)) {
       // A process without a sample since the last time did not run.
       if (each.state->load >= 0) each.state->load = 0;
       for (const ProcessLoad& load : *loads) {

@@ -13,6 +13,7 @@
 #include "monitor/control/report_command.h"
 #include "monitor/control/settings_commands.h"
 #include "monitor/core/lanes.h"
+#include "monitor/core/observing.h"
 #include "monitor/residency/contexts.h"
 #include "monitor/residency/gangs.h"
 
@@ -224,8 +225,13 @@ json migrate(Monitor& monitor, const Peer& peer, Job& job, const json& request, 
   return list_alone(monitor, job, now);
 }
 
+bool only_reads(const std::string& op) {
+  return op == "version" || op == "status" || op == "ps" || op == "events" || op == "report";
+}
+
 json dispatch(Monitor& monitor, const Peer& peer, const json& request, Time now, Answer& answer) {
   const std::string op = text_of(request, "op").value_or("");
+  if (monitor.settings().observes && !only_reads(op)) return refusal(kRefusedByPolicy, kObserves);
   if (op == "version") {
     json out = success();
     out["version"] = kVersion;
@@ -243,7 +249,8 @@ json dispatch(Monitor& monitor, const Peer& peer, const json& request, Time now,
     if (request.contains("iterations")) monitor.statistics().ask(now);
     monitor.look(now);
     monitor.count_usage(now);
-    out.update(op == "ps" ? list_jobs(monitor, request, now) : list_status(monitor, now));
+    monitor.look_at_unmanaged(now);
+    out.update(op == "ps" ? list_jobs(monitor, peer, request, now) : list_status(monitor, now));
     return out;
   }
   if (op == "report") {

@@ -48,6 +48,11 @@ std::string by_text(const HistoryEvent& event) {
                         : " by " + user_of(event);
 }
 
+// " of alice"; empty where nobody knows.
+std::string of_user(const HistoryEvent& event) {
+  return event.uid != HistoryEvent::kNobody ? " of " + user_of(event) : "";
+}
+
 std::string gpu_text(Monitor& monitor, const HistoryEvent& event) {
   const std::size_t gpu = event.gpu - std::size_t{1};
   return gpu < monitor.gpus().size() ? fmt::format("GPU {}", monitor.gpus()[gpu].info.index)
@@ -224,6 +229,12 @@ std::string event_text(Monitor& monitor, const HistoryEvent& event) {
       return bits_text(bytes);
     case EventKind::kSlice:
       return fmt::format("slices of {} us, copies {} us", bytes & 0xffffffffu, bytes >> 32);
+    case EventKind::kUnmanagedBegins:
+      return fmt::format("unmanaged pid {}{} is on {} with {}", event.pid, of_user(event),
+                         gpu_text(monitor, event), bytes_text(bytes));
+    case EventKind::kUnmanagedEnds:
+      return fmt::format("unmanaged pid {}{} has left {}; it had {} at most", event.pid,
+                         of_user(event), gpu_text(monitor, event), bytes_text(bytes));
   }
   return "unknown";
 }

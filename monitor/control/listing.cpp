@@ -12,7 +12,7 @@
 #include "monitor/control/reply.h"
 #include "monitor/control/settings_commands.h"
 #include "monitor/control/statistics_listing.h"
-#include "monitor/core/ancestry.h"
+#include "monitor/control/unmanaged_listing.h"
 #include "monitor/core/lanes.h"
 
 namespace switchyard::monitor {
@@ -357,26 +357,7 @@ json list_alone(Monitor& monitor, const Job& job, Time now) {
   return out;
 }
 
-namespace {
-
-// What a person may do about a process that runs without the library; null: nobody knows.
-json hint_of(const Registry& registry, pid_t pid, std::uint32_t layout) {
-  const Job* job = job_by_descent(registry, pid);
-  if (layout != 0) {
-    return fmt::format("{} library (page layout {}, the monitor's is {}){}: restart it",
-                       layout < abi::kLayoutVersion ? "old" : "newer", layout, abi::kLayoutVersion,
-                       job == nullptr ? "" : ", of job '" + job->name + "'");
-  }
-  if (job == nullptr) return nullptr;
-  return fmt::format(
-      "belongs to job '{}', but runs without the library: it was started without the "
-      "job's LD_PRELOAD",
-      job->name);
-}
-
-}  // namespace
-
-json list_jobs(Monitor& monitor, const json& request, Time now) {
+json list_jobs(Monitor& monitor, const Peer& peer, const json& request, Time now) {
   const auto after = request.find("after");
   const bool in_parts = after != request.end() && after->is_number_unsigned();
   const auto& all = monitor.registry().jobs();
@@ -391,27 +372,14 @@ json list_jobs(Monitor& monitor, const json& request, Time now) {
   if (job != all.end()) {
     return {{"jobs", std::move(jobs)}, {"more_after", std::prev(job)->first}};
   }
-  json outside = json::array();
-  for (const GpuAccounts::Gpu& gpu : monitor.gpus().all()) {
-    for (const GpuAccounts::ForeignProcess& each : gpu.foreign_processes) {
-      const std::uint32_t layout = monitor.refused_processes().layout_of(each.pid, now);
-      const auto owner = process_owner(each.pid);
-      outside.push_back({{"pid", each.pid},
-                         {"name", process_name(each.pid)},
-                         {"user", owner ? json(user_name(*owner)) : json()},
-                         {"gpu_uuid", gpu.info.uuid_text},
-                         {"memory_used_bytes", each.bytes},
-                         {"library_layout", layout == 0 ? json() : json(layout)},
-                         {"hint", hint_of(monitor.registry(), each.pid, layout)}});
-    }
-  }
   return {{"jobs", std::move(jobs)},
-          {"outside", std::move(outside)},
+          {"outside", list_unmanaged(monitor, peer, now)},
           {"monitor",
            {{"pid", ::getpid()},
             {"uid", ::geteuid()},
             {"user", user_name(::geteuid())},
             {"version", kVersion},
+            {"observes", monitor.settings().observes},
             {"socket", monitor.settings().socket}}}};
 }
 
@@ -428,6 +396,7 @@ json list_status(Monitor& monitor, Time now) {
         {"user", user_name(::geteuid())},
         {"version", kVersion},
         {"socket", settings.socket},
+        {"observes", settings.observes},
         {"persist", settings.persist},
         {"uptime_seconds", seconds(now - monitor.started())},
         {"means", means_name(monitor.scheduler().chosen())},

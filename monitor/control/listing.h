@@ -12,8 +12,9 @@
 namespace switchyard::monitor {
 
 nlohmann::json list_status(Monitor& monitor, Time now);
-// All jobs; or, where `request` has "after", a part of them (switchyard/wire.h).
-nlohmann::json list_jobs(Monitor& monitor, const nlohmann::json& request, Time now);
+// All jobs; or, where `request` has "after", a part of them (switchyard/wire.h). `peer` asks.
+nlohmann::json list_jobs(Monitor& monitor, const Peer& peer, const nlohmann::json& request,
+                         Time now);
 // One job as a whole reply.
 nlohmann::json list_alone(Monitor& monitor, const Job& job, Time now);
 

@@ -27,6 +27,8 @@
 //     process refused    transport/session.h           the process          layout of its page
 //     gate               scheduling/gate_controller.h  the process          bits, as below
 //     slice              scheduling/slice_controller.h the process          microseconds, as below
+//     unmanaged begins   accounting/unmanaged.h        the process          bytes of GPU memory
+//     unmanaged ends     accounting/unmanaged.h        the process          the same, at most
 //
 // "Bits": abi::kClosed* as they are now, and as they were in the upper half. "Microseconds": of
 // computing, and of copies in the upper half; 0 is the driver's own. "Who asked" is known of what a
@@ -73,8 +75,10 @@ enum class EventKind : std::uint16_t {
   kProcessRefused = 20,
   kGate = 21,
   kSlice = 22,
+  kUnmanagedBegins = 23,
+  kUnmanagedEnds = 24,
 };
-inline constexpr unsigned kEventKinds = 22;
+inline constexpr unsigned kEventKinds = 24;
 // For JSON; "unknown" for a kind that this version does not have.
 const char* key_of(EventKind kind);
 

@@ -63,6 +63,22 @@ std::vector<User> see_users(const Usage::Users& users) {
   return out;
 }
 
+std::vector<UnmanagedUser> see_unmanaged(const Unmanaged::Users& users) {
+  std::map<std::pair<std::string, std::size_t>, UnmanagedUser> all;
+  for (const auto& [uid, gpus] : users) {
+    const std::string name = uid == HistoryEvent::kNobody ? "unknown" : user_name(uid);
+    for (const auto& [gpu, sums] : gpus) {
+      UnmanagedUser& user = all.try_emplace({name, gpu}, UnmanagedUser{name, gpu}).first->second;
+      user.gpu_seconds += sums.gpu_seconds;
+      user.bytes += sums.bytes;
+    }
+  }
+  std::vector<UnmanagedUser> out;
+  out.reserve(all.size());
+  for (auto& [key, user] : all) out.push_back(std::move(user));
+  return out;
+}
+
 }  // namespace
 
 Collector::Collector(Monitor& monitor)
@@ -71,7 +87,6 @@ Collector::Collector(Monitor& monitor)
       start_time_seconds_(seconds(
           std::chrono::duration_cast<Time>(std::chrono::system_clock::now().time_since_epoch()))) {
   monitor_.statistics().counters.begin();
-  monitor_.measure_always();
   monitor_.when_a_job_ends([this](const monitor::Job& job, Time now) { ends(job, now); });
 }
 
@@ -186,7 +201,8 @@ Snapshot Collector::look(Time now) {
                .start_time_seconds = start_time_seconds_,
                .host_pool_bytes = monitor_.settings().host_pool_bytes,
                .living_jobs = monitor_.registry().jobs().size(),
-               .users = see_users(monitor_.statistics().usage.users())};
+               .users = see_users(monitor_.statistics().usage.users()),
+               .unmanaged = see_unmanaged(monitor_.unmanaged().users())};
   for (const auto& [id, client] : monitor_.registry().clients()) {
     for (const auto& [number, lane] : client->lanes) {
       out.host_pool_used_bytes += lane.residency.host_bytes;

@@ -65,6 +65,14 @@ struct User {
   double gpu_seconds = 0;
 };
 
+// The unmanaged processes of a user on one GPU.
+struct UnmanagedUser {
+  std::string name = {};
+  std::size_t gpu = 0;
+  double gpu_seconds = 0;  // an estimate
+  std::uint64_t bytes = 0;
+};
+
 struct Snapshot {
   std::string version = {}, driver_version = {}, hostname = {};
   double start_time_seconds = 0;  // since 1970
@@ -72,6 +80,7 @@ struct Snapshot {
   std::size_t living_jobs = 0;
   std::vector<Gpu> gpus = {};
   std::vector<User> users = {};
+  std::vector<UnmanagedUser> unmanaged = {};
   std::vector<Job> jobs = {};  // those that have ended stand behind
 };
 

@@ -65,8 +65,8 @@ class Page {
     if (!job.slurm_job.empty()) out += fmt::format(R"(,slurmjobid="{}")", job.slurm_job);
     return out;
   }
-  std::string user(const User& user) const {
-    return fmt::format(R"({},user="{}")", gpus_[user.gpu], label_text(user.name));
+  std::string user(const std::string& name, std::size_t gpu) const {
+    return fmt::format(R"({},user="{}")", gpus_[gpu], label_text(name));
   }
   std::string take() { return std::move(text_); }
 
@@ -286,6 +286,10 @@ std::string render(const Snapshot& snapshot, std::size_t most_series) {
   for (const User& user : snapshot.users) {
     if (fits(1)) users.push_back(&user);
   }
+  std::vector<const UnmanagedUser*> unmanaged;
+  for (const UnmanagedUser& user : snapshot.unmanaged) {
+    if (fits(2)) unmanaged.push_back(&user);
+  }
   std::vector<Row> rows;
   for (const Job& job : snapshot.jobs) {
     if (!fits(series_of(job))) continue;
@@ -294,7 +298,15 @@ std::string render(const Snapshot& snapshot, std::size_t most_series) {
   add_monitor(page, snapshot, dropped);
   add_gpus(page, snapshot);
   page.begin(family("switchyard_user_gpu_seconds_total"));
-  for (const User* user : users) page.add(page.user(*user), user->gpu_seconds);
+  for (const User* user : users) page.add(page.user(user->name, user->gpu), user->gpu_seconds);
+  page.begin(family("switchyard_user_unmanaged_gpu_seconds_total"));
+  for (const UnmanagedUser* user : unmanaged) {
+    page.add(page.user(user->name, user->gpu), user->gpu_seconds);
+  }
+  page.begin(family("switchyard_user_unmanaged_memory_bytes"));
+  for (const UnmanagedUser* user : unmanaged) {
+    page.add(page.user(user->name, user->gpu), user->bytes);
+  }
   add_sums(page, rows);
   add_gauges(page, rows);
   add_counters(page, rows);

@@ -45,6 +45,12 @@ CREATE TABLE observed(
   hour INTEGER, gpu INTEGER, seconds REAL, PRIMARY KEY(hour, gpu)) WITHOUT ROWID;
 )";
 
+// It came later. A monitor that does not know it leaves it alone, so the version is the same.
+constexpr char kUnmanagedTable[] =
+    "CREATE TABLE IF NOT EXISTS unmanaged(hour INTEGER, uid INTEGER, gpu INTEGER, user TEXT, "
+    "gpu_seconds REAL, memory REAL, idle REAL, peak REAL, PRIMARY KEY(hour, uid, gpu)) "
+    "WITHOUT ROWID";
+
 constexpr char kFindOpen[] =
     "SELECT key FROM jobs WHERE id = ?1 AND uid = ?2 AND ended IS NULL ORDER BY key DESC LIMIT 1";
 constexpr char kAddJob[] =
@@ -62,6 +68,10 @@ constexpr char kAddBill[] =
 constexpr char kAddTime[] =
     "INSERT INTO times VALUES(?1, ?2, ?3, ?4, ?5, ?6) "
     "ON CONFLICT DO UPDATE SET seconds = seconds + ?6";
+constexpr char kAddUnmanaged[] =
+    "INSERT INTO unmanaged VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8) ON CONFLICT DO UPDATE SET "
+    "user = ?4, gpu_seconds = gpu_seconds + ?5, memory = memory + ?6, idle = idle + ?7, "
+    "peak = max(peak, ?8)";
 constexpr char kAddObserved[] =
     "INSERT INTO observed VALUES(?1, ?2, ?3) ON CONFLICT DO UPDATE SET seconds = seconds + ?3";
 constexpr char kAddGpu[] =
@@ -83,8 +93,9 @@ struct Database::Statements {
         see_job(file, kSeeJob),
         add_bill(file, kAddBill),
         add_time(file, kAddTime),
+        add_unmanaged(file, kAddUnmanaged),
         add_observed(file, kAddObserved) {}
-  Statement find_open, add_job, see_job, add_bill, add_time, add_observed;
+  Statement find_open, add_job, see_job, add_bill, add_time, add_unmanaged, add_observed;
 };
 
 Database::Database(Place place) : place_(std::move(place)), session_(random_number()) {}
@@ -135,6 +146,7 @@ bool Database::begin(std::string& why) {
       4u << 20);
   if (!file_.run(limits)) return failed();
   if (!make_schema(why)) return why.empty() ? failed() : false;
+  if (!file_.run(kUnmanagedTable)) return failed();
   Statement add(file_, kAddGpu);
   for (const Place::Gpu& gpu : place_.gpus) {
     if (!add.with(gpu.uuid, gpu.index, gpu.name).done()) return failed();
@@ -228,6 +240,12 @@ bool Database::write_rows(const Rows& rows, Moment now) {
       if (!to.add_time.done()) return false;
     }
   }
+  for (const auto& [key, bill] : rows.unmanaged) {
+    if (key.gpu >= gpus_.size()) continue;
+    to.add_unmanaged.with(key.hour, key.uid, gpus_[key.gpu], bill.user, bill.gpu_seconds,
+                          bill.memory_byte_seconds, bill.idle_byte_seconds, bill.peak_bytes);
+    if (!to.add_unmanaged.done()) return false;
+  }
   for (const auto& [key, seconds] : rows.observed) {
     if (key.second >= gpus_.size()) continue;
     if (!to.add_observed.with(key.first, gpus_[key.second], seconds).done()) return false;
@@ -281,7 +299,8 @@ std::int64_t Database::horizon(Moment now) {
                  "SELECT (SELECT page_count FROM pragma_page_count) - "
                  "(SELECT freelist_count FROM pragma_freelist_count), "
                  "(SELECT page_size FROM pragma_page_size), "
-                 "coalesce((SELECT min(hour) FROM bills), (SELECT min(seen) / 3600 FROM jobs), 0)");
+                 "coalesce((SELECT min(hour) FROM (SELECT min(hour) AS hour FROM bills UNION ALL "
+                 "SELECT min(hour) FROM unmanaged)), (SELECT min(seen) / 3600 FROM jobs), 0)");
   if (!size.row()) return old;
   const auto used = static_cast<std::uint64_t>(size.integer(0) * size.integer(1));
   return used > place_.bytes ? std::max(old, size.integer(2) + 1) : old;
@@ -300,6 +319,7 @@ bool Database::tidy(Moment now) {
   if (!file_.run("BEGIN IMMEDIATE")) return false;
   int removed = remove("bills", "hour, job, gpu", "hour < ?1");
   removed += remove("times", "hour, job, gpu, state, reason", "hour < ?1");
+  removed += remove("unmanaged", "hour, uid, gpu", "hour < ?1");
   removed += remove("observed", "hour, gpu", "hour < ?1");
   // Behind its bills: a bill without its job is nobody's.
   if (removed == 0) removed = remove("jobs", "key", "seen < ?1 * 3600");

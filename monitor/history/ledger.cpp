@@ -131,6 +131,31 @@ void Ledger::sample(const Job& job, Time now, std::int64_t wall, Rows& rows) {
   rows.jobs[job.key] = std::move(row);
 }
 
+void Ledger::sample_unmanaged(std::int64_t wall, Rows& rows) {
+  std::map<UnmanagedKey, UnmanagedBill> bills;
+  for (const auto& [uid, gpus] : unmanaged_.users()) {
+    for (const auto& [gpu, sums] : gpus) {
+      const Unmanaged::Sums before = std::exchange(unmanaged_before_[uid][gpu], sums);
+      if (sums.byte_seconds == before.byte_seconds && sums.gpu_seconds == before.gpu_seconds) {
+        continue;
+      }
+      UnmanagedBill& bill = bills[{wall / kHourSeconds, uid, gpu}];
+      bill.user = uid == HistoryEvent::kNobody ? "" : user_name(uid);
+      bill.gpu_seconds = sums.gpu_seconds - before.gpu_seconds;
+      bill.memory_byte_seconds = sums.byte_seconds - before.byte_seconds;
+      bill.idle_byte_seconds = sums.idle_byte_seconds - before.idle_byte_seconds;
+    }
+  }
+  for (const auto& [pid, process] : unmanaged_.processes()) {
+    for (const auto& [gpu, on] : process.gpus) {
+      const auto bill = bills.find({wall / kHourSeconds, user_of(process), gpu});
+      if (bill == bills.end() || !on.billed) continue;
+      bill->second.peak_bytes = std::max(bill->second.peak_bytes, static_cast<double>(on.bytes));
+    }
+  }
+  rows.unmanaged = std::move(bills);
+}
+
 void Ledger::ends(const Job& job, Time now) {
   if (!sink_) return;
   Rows rows;
@@ -152,6 +177,7 @@ void Ledger::sample(Time now) {
   const std::int64_t wall = wall_();
   Rows rows;
   for (const auto& [key, job] : registry_.jobs()) sample(job, now, wall, rows);
+  sample_unmanaged(wall, rows);
   const double span = seconds(std::min(now - before, kLongestSpan));
   for (std::size_t gpu = 0; before != Time{0} && span > 0 && gpu < gpus_.size(); ++gpu) {
     rows.observed[{wall / kHourSeconds, gpu}] += span;

@@ -1,4 +1,5 @@
-// The ledger: what each job had, second by second, brought into rows of the history.
+// The ledger: what each job had, second by second, brought into rows of the history. Unmanaged
+// processes have rows by user.
 //
 // Concept. Once in a second, sums that other folders keep are compared with those of the last time.
 // The same happens at the end of each process and job. The differences go to the sink, which is the
@@ -7,6 +8,7 @@
 //     GPU seconds, seconds by state and reason     statistics/usage.h
 //     launches, copies, refusals, bytes swapped    the processes' pages
 //     memory on the device                         the GPUs' accounts
+//     what unmanaged processes had                 accounting/unmanaged.h
 //
 // Memory is sampled: what comes and goes within a second is not seen. A process that joined another
 // monitor before brings its counts along: they count from its first words on.
@@ -20,6 +22,7 @@
 #include <utility>
 
 #include "monitor/accounting/gpu_accounts.h"
+#include "monitor/accounting/unmanaged.h"
 #include "monitor/core/registry.h"
 #include "monitor/history/rows.h"
 #include "monitor/statistics/usage.h"
@@ -33,9 +36,13 @@ class Ledger {
   using Sink = std::function<void(Rows)>;
   using Wall = std::function<std::int64_t()>;  // seconds since 1970
 
-  Ledger(const Registry& registry, const GpuAccounts& gpus, const status::Statuses& statuses,
-         const Usage& usage)
-      : registry_(registry), gpus_(gpus), statuses_(statuses), usage_(usage) {}
+  Ledger(const Registry& registry, const GpuAccounts& gpus, const Unmanaged& unmanaged,
+         const status::Statuses& statuses, const Usage& usage)
+      : registry_(registry),
+        gpus_(gpus),
+        unmanaged_(unmanaged),
+        statuses_(statuses),
+        usage_(usage) {}
 
   // Without a sink it does nothing.
   void records_to(Sink sink, Wall wall);
@@ -77,15 +84,18 @@ class Ledger {
   void add_memory(const Job& job, std::map<std::size_t, Bill>& bills, double span);
   void add_usage(const Job& job, Entry& entry, std::map<std::size_t, Bill>& bills);
   void sample(const Job& job, Time now, std::int64_t wall, Rows& rows);
+  void sample_unmanaged(std::int64_t wall, Rows& rows);
 
   const Registry& registry_;
   const GpuAccounts& gpus_;
+  const Unmanaged& unmanaged_;
   const status::Statuses& statuses_;
   const Usage& usage_;
   Sink sink_;
   Wall wall_;
   std::map<JobKey, Entry> jobs_;
   std::map<std::pair<ClientId, unsigned>, Lane> lanes_;
+  Unmanaged::Users unmanaged_before_;  // as of the last sample
   Time sampled_at_{0};
 };
 

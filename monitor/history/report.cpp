@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
+#include "monitor/core/events.h"
 #include "monitor/status/job_status.h"
 #include "switchyard/status.h"
 
@@ -102,7 +103,7 @@ class Reader {
 
   std::optional<std::string> answer(std::int64_t& steps) {
     const bool read = read_gpus() && (query_.by == By::kJob ? read_jobs() : read_groups()) &&
-                      (rows_.empty() || read_times()) && read_observed();
+                      (rows_.empty() || read_times()) && read_observed() && read_unmanaged();
     steps = steps_;
     if (!read) return std::nullopt;
     json rows = json::array();
@@ -114,6 +115,7 @@ class Reader {
                 {"until_unix_seconds", query_.until_hour * kHourSeconds},
                 {"rows", std::move(rows)}};
     if (more_after_ != 0) out["more_after"] = more_after_;
+    if (more_after_ == 0) out["unmanaged"] = std::move(unmanaged_);
     return out.dump(-1, ' ', false, json::error_handler_t::replace);
   }
 
@@ -283,11 +285,40 @@ class Reader {
     return ended(observed);
   }
 
+  // Processes without a job. A question about one job is none about them.
+  bool read_unmanaged() {
+    if (more_after_ != 0 || !query_.job.empty()) return true;
+    const By by = query_.by == By::kJob ? By::kUser : query_.by;
+    const char* group = by == By::kUser ? "b.uid" : grouping_of(by).group;
+    Statement bills(file_, fmt::format("{}SELECT {}, max(b.user), total(b.gpu_seconds), "
+                                       "total(b.memory), total(b.idle), max(b.peak) "
+                                       "FROM unmanaged b {}WHERE b.hour >= ?1 AND b.hour < ?2 AND "
+                                       "(?3 < 0 OR b.uid = ?3) GROUP BY 1 ORDER BY 1",
+                                       with_days(query_, "unmanaged"), group, join_days(query_)));
+    bills.with(query_.since_hour, query_.until_hour, whose(query_));
+    while (bills.row()) {
+      json row = {{"gpu_seconds_estimated", bills.real(2)},
+                  {"memory_byte_seconds", bills.real(3)},
+                  {"memory_idle_byte_seconds", bills.real(4)},
+                  {"memory_peak_bytes", whole(bills.real(5))}};
+      if (by == By::kUser) {
+        const bool known = bills.integer(0) != HistoryEvent::kNobody;
+        row["uid"] = known ? json(bills.integer(0)) : json(nullptr);
+        row["user"] = known ? json(bills.text(1)) : json(nullptr);
+      } else {
+        name(bills, "", row);
+      }
+      unmanaged_.push_back(std::move(row));
+    }
+    return ended(bills);
+  }
+
   const Sqlite& file_;
   const Query& query_;
   std::int64_t session_;
   std::map<std::int64_t, Gpu> gpus_;
   std::vector<json> rows_;
+  json unmanaged_ = json::array();
   std::vector<std::pair<std::string, std::size_t>> order_;
   std::map<std::string, std::size_t> at_;
   std::int64_t first_ = 0, last_ = 0, more_after_ = 0;

@@ -2,7 +2,8 @@
 //
 // Concept. All rows have the same sums, whatever they are for (`by`). Time on several GPUs adds up.
 // Jobs come in parts, because one frame of the wire does not take ten thousand: "more_after" is
-// what the next question names. The query says whether the asker may see
+// what the next question names. Unmanaged processes have rows of their own, behind the last part:
+// by user where jobs are listed one by one. The query says whether the asker may see
 // bills and command lines.
 //
 // Threading: the store's thread.

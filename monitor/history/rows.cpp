@@ -14,6 +14,7 @@ void merge(JobRow& row, JobRow later) {
 }
 
 void merge(Bill& bill, const Bill& later) { bill.add(later); }
+void merge(UnmanagedBill& bill, UnmanagedBill later) { bill.add(std::move(later)); }
 void merge(double& seconds, double later) { seconds += later; }
 
 template <typename Map>
@@ -38,6 +39,7 @@ std::size_t add_all(Map& to, Map later, std::size_t size, std::size_t most) {
 std::size_t Rows::add(Rows later, std::size_t most) {
   std::size_t lost = add_all(jobs, std::move(later.jobs), size(), most);
   lost += add_all(bills, std::move(later.bills), size(), most);
+  lost += add_all(unmanaged, std::move(later.unmanaged), size(), most);
   return lost + add_all(observed, std::move(later.observed), size(), most);
 }
 

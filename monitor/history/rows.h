@@ -1,4 +1,5 @@
-// What the history keeps, as values: jobs, their bills by hour and GPU, and hours of GPUs.
+// What the history keeps, as values: jobs, their bills by hour and GPU, what unmanaged processes of
+// each user had, and hours of GPUs.
 //
 // Concept. Rows are differences since the last ones, so rows of one key are added up, in memory and
 // in the database alike. Spans are of the steady clock. The wall clock only says to which hour a
@@ -73,13 +74,39 @@ struct BillKey {
   auto operator<=>(const BillKey&) const = default;  // NOLINT(modernize-use-nullptr): a zero in it
 };
 
+// Of one user's unmanaged processes on one GPU, within one hour.
+struct UnmanagedKey {
+  std::int64_t hour = 0;
+  uid_t uid = 0;
+  std::size_t gpu = 0;
+  auto operator<=>(const UnmanagedKey&) const = default;  // NOLINT(modernize-use-nullptr): as above
+};
+struct UnmanagedBill {
+  std::string user = {};
+  double gpu_seconds = 0;  // an estimate
+  double memory_byte_seconds = 0;
+  double idle_byte_seconds = 0;  // of these, while the process had no work there
+  double peak_bytes = 0;         // of one process
+
+  void add(UnmanagedBill later) {
+    user = std::move(later.user);
+    gpu_seconds += later.gpu_seconds;
+    memory_byte_seconds += later.memory_byte_seconds;
+    idle_byte_seconds += later.idle_byte_seconds;
+    peak_bytes = std::max(peak_bytes, later.peak_bytes);
+  }
+};
+
 struct Rows {
   std::map<JobKey, JobRow> jobs = {};
   std::map<BillKey, Bill> bills = {};
+  std::map<UnmanagedKey, UnmanagedBill> unmanaged = {};
   std::map<std::pair<std::int64_t, std::size_t>, double> observed = {};  // seconds, by hour and GPU
 
-  bool empty() const { return jobs.empty() && bills.empty() && observed.empty(); }
-  std::size_t size() const { return jobs.size() + bills.size() + observed.size(); }
+  bool empty() const { return size() == 0; }
+  std::size_t size() const {
+    return jobs.size() + bills.size() + unmanaged.size() + observed.size();
+  }
   // Adds later ones. Beyond `most` rows no key is added. Answers how many were left away.
   std::size_t add(Rows later, std::size_t most);
 };

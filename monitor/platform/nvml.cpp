@@ -184,7 +184,10 @@ class Nvml final : public Gpus {
     const unsigned long long since = seen_us_[at];
     const auto samples = ask_list<nvmlProcessUtilizationSample_t>(
         [&](unsigned* count, nvmlProcessUtilizationSample_t* out) {
-          return calls_->utilization(devices_[at], out, count, since);
+          const nvmlReturn_t result = calls_->utilization(devices_[at], out, count, since);
+          if (result != NVML_ERROR_NOT_FOUND) return result;
+          *count = 0;  // nobody ran since then
+          return NVML_SUCCESS;
         });
     if (!samples) return std::nullopt;
     std::map<pid_t, nvmlProcessUtilizationSample_t> latest;

@@ -22,6 +22,7 @@
 #include "monitor/platform/passed_sockets.h"
 #include "monitor/platform/processes.h"
 #include "switchyard/folders.h"
+#include "switchyard/observer.h"
 #include "switchyard/paths.h"
 
 namespace switchyard::monitor {
@@ -34,7 +35,8 @@ std::string said(const std::string& what, const std::string& on) {
 // Whether `path` lies where the rules of paths.h put it, in a directory of our own.
 bool is_private(const std::string& path) {
   char user[kSocketPathBytes] = "";
-  return ::geteuid() != 0 && user_socket_path(user) && path == user;
+  if (::geteuid() == 0) return false;
+  return (user_socket_path(user) && path == user) || (observer_socket_path(user) && path == user);
 }
 
 bool make_directory(const std::string& directory, bool only_ours, std::string& why) {

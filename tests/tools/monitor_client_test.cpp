@@ -16,6 +16,7 @@
 
 #include "fake_monitor.h"
 #include "switchyard/fd.h"
+#include "switchyard/paths.h"
 #include "switchyard/wire.h"
 
 namespace switchyard::tools {
@@ -50,6 +51,37 @@ TEST(MonitorClient, AnAnswerComesBackWhole) {
   ASSERT_TRUE(reply) << reply.error().text;
   EXPECT_EQ((*reply)["echo"]["op"], "version");
   EXPECT_EQ((*reply)["long"].get<std::string>().size(), 300000U);
+}
+
+// A user without a monitor, and a program of theirs that listens where an observer does. Ends with
+// 0 when listings find it and nothing else does, else with the step that failed.
+[[noreturn]] void look_for_an_observer(const std::string& runtime) {
+  if (::geteuid() == 0 && ::seteuid(65534) != 0) ::_exit(2);
+  ::unsetenv("SWITCHYARD_SOCKET");
+  ::setenv("XDG_RUNTIME_DIR", runtime.c_str(), 1);
+  if (MonitorClient::connect_reader()) ::_exit(3);
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  const std::string path = runtime + "/switchyard/observe.sock";
+  path.copy(address.sun_path, sizeof(address.sun_path) - 1);
+  if (::mkdir((runtime + "/switchyard").c_str(), 0700) != 0) ::_exit(4);
+  const int listener = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  if (::bind(listener, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0 ||
+      ::listen(listener, 8) != 0) {
+    ::_exit(5);
+  }
+  const auto found = MonitorClient::connect_reader();
+  if (!found || found->socket() != path) ::_exit(6);
+  ::_exit(MonitorClient::connect_any() ? 7 : 0);
+}
+
+TEST(MonitorClient, ListingsFindAnObserverAndNothingElseDoes) {
+  if (::access(kSystemSocket, F_OK) == 0) GTEST_SKIP() << "root's monitor serves everybody here";
+  char runtime[] = "/tmp/switchyard-observer-XXXXXX";
+  ASSERT_NE(::mkdtemp(runtime), nullptr);
+  ASSERT_TRUE(::geteuid() != 0 || ::chown(runtime, 65534, 65534) == 0);
+  EXPECT_EXIT(look_for_an_observer(runtime), ::testing::ExitedWithCode(0), "");
+  std::filesystem::remove_all(runtime);
 }
 
 // Long before the limit, which is an hour here.

@@ -113,6 +113,33 @@ TEST(ReportTable, WaitsArePausesAndIdleTimeIsWithoutThatBeforeCuda) {
             std::string::npos);
 }
 
+json unmanaged_of(const std::string& user) {
+  return {{"user", user},
+          {"uid", 1000},
+          {"index", 7},
+          {"day", "2025-11-27"},
+          {"gpu_seconds_estimated", 7200.0},
+          {"memory_byte_seconds", 36'000.0 * (1u << 30)},
+          {"memory_idle_byte_seconds", 3600.0 * (1u << 30)},
+          {"memory_peak_bytes", 1ull << 36}};
+}
+
+TEST(ReportTable, UnmanagedProcessesHaveATableOfTheirOwn) {
+  json reply = reply_of(json::array({row_of("a", 100, 0)}));
+  reply["unmanaged"] = json::array({unmanaged_of(std::string(63, 'u'))});
+  for (const char* by : {"job", "user", "gpu", "day"}) {
+    const std::string table = report_table(by, reply);
+    const std::size_t at = table.find("unmanaged processes");
+    ASSERT_NE(at, std::string::npos) << table;
+    EXPECT_GT(at, table.find("GPU TIME")) << "behind the jobs";
+    EXPECT_NE(table.find("~2.0 h    10.0       1.0    64 GiB", at), std::string::npos) << table;
+  }
+  reply["rows"] = json::array();
+  EXPECT_NE(report_table("user", reply).find("~2.0 h"), std::string::npos);
+  reply["unmanaged"][0]["user"] = nullptr;
+  EXPECT_NE(report_table("user", reply).find("unknown"), std::string::npos);
+}
+
 TEST(ReportTable, NothingIsSaidInWords) {
   EXPECT_NE(report_table("job", reply_of(json::array())).find("nothing was recorded"),
             std::string::npos);
@@ -140,6 +167,16 @@ TEST(ReportCsv, TextIsQuotedAndEachRowHasAllColumns) {
     return count;
   };
   EXPECT_EQ(commas(head), commas(row));
+  EXPECT_TRUE(row.ends_with(",true")) << row;
+  for (const char* by : {"job", "user", "gpu", "day"}) {
+    std::istringstream both(report_csv(by, json::array({odd}), json::array({unmanaged_of("bob")})));
+    std::getline(both, head);
+    std::getline(both, row);
+    std::getline(both, row);
+    EXPECT_TRUE(head.ends_with(",managed")) << head;
+    EXPECT_EQ(commas(head), commas(row));
+    EXPECT_TRUE(row.ends_with(",false")) << row;
+  }
 }
 
 }  // namespace

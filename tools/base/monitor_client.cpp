@@ -204,12 +204,24 @@ Result<MonitorClient> MonitorClient::connect_any(const std::vector<std::string>&
   return first;
 }
 
+Result<MonitorClient> MonitorClient::connect_reader() {
+  auto monitor = connect_any();
+  if (monitor || !is_unserved(monitor.error())) return monitor;
+  for (const std::string& socket : observer_sockets()) {
+    auto observer = connect(socket);
+    if (observer) return observer;
+  }
+  return monitor;
+}
+
 Error no_such_job(const std::string& target) {
   return {kNoSuchJobOrGpu, fmt::format("no job '{}': no monitor runs here", target)};
 }
 
 Result<nlohmann::json> MonitorClient::ask_any(const nlohmann::json& request, Milliseconds limit) {
-  auto monitor = connect_any();
+  const std::string op = request.value("op", "");
+  const bool reads = op == "ps" || op == "status" || op == "report";
+  auto monitor = reads ? connect_reader() : connect_any();
   if (monitor) return monitor->ask(request, limit);
   const auto target = request.find("target");
   if (target == request.end() || !is_unserved(monitor.error())) return monitor.error();

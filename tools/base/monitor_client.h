@@ -34,6 +34,8 @@ class MonitorClient {
   // Connects to the first of candidate_sockets() that answers.
   static Result<MonitorClient> connect_any();
   static Result<MonitorClient> connect_any(const std::vector<std::string>& candidates);
+  // The same for a listing: where no monitor runs, to one that only observes (observer.h).
+  static Result<MonitorClient> connect_reader();
 
   MonitorClient(MonitorClient&& other) noexcept;
   MonitorClient& operator=(MonitorClient&& other) noexcept;
@@ -45,8 +47,8 @@ class MonitorClient {
   // code and text. A long listing comes in parts, and is put together here; `limit` holds for each.
   Result<nlohmann::json> ask(const nlohmann::json& request, Milliseconds limit = kAnswerLimit);
 
-  // One request to whoever connect_any() finds. Where no monitor runs, a job that the request names
-  // is one that there is not.
+  // One request to whoever connect_any() finds, or connect_reader() for a listing. Where no monitor
+  // runs, a job that the request names is one that there is not.
   static Result<nlohmann::json> ask_any(const nlohmann::json& request,
                                         Milliseconds limit = kAnswerLimit);
 

@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <cstdlib>
 
+#include "switchyard/observer.h"
 #include "switchyard/paths.h"
 #include "switchyard/trust.h"
 
@@ -33,6 +34,13 @@ std::vector<std::string> candidate_sockets() {
   if (!socket_named() && ::geteuid() != 0 && user_socket_path(path)) add(path);
   // As the library does: the monitor of this job may have handed its GPUs over to root's.
   if (is_set("SWITCHYARD_JOB") && !found.empty() && has_socket(kSystemSocket)) add(kSystemSocket);
+  return found;
+}
+
+std::vector<std::string> observer_sockets() {
+  std::vector<std::string> found{kSystemObserver};
+  char own[kSocketPathBytes];
+  if (::geteuid() != 0 && observer_socket_path(own)) found.emplace_back(own);
   return found;
 }
 

@@ -14,6 +14,9 @@ namespace switchyard::tools {
 // Never empty unless the path that SWITCHYARD_SOCKET or XDG_RUNTIME_DIR gives is too long.
 std::vector<std::string> candidate_sockets();
 
+// Where a monitor that only observes may answer: root's, then one's own.
+std::vector<std::string> observer_sockets();
+
 // True when there is no socket at any of them: no monitor runs, and none was killed. A monitor that
 // ends removes its socket; who finds a socket that nobody answers at must not take it for that. Nor
 // who finds none where a person has named one: the name may be mistyped.

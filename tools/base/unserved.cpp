@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <fstream>
+#include <optional>
 
 #include "switchyard/claim.h"
 #include "switchyard/fd.h"
@@ -35,14 +36,14 @@ std::string process_name(unsigned pid) {
 }
 
 // Not the owner of /proc/PID: a process can make that root.
-nlohmann::json process_user(unsigned pid) {
+std::optional<uid_t> process_uid(unsigned pid) {
   std::ifstream file(fmt::format("/proc/{}/status", pid));
   for (std::string word; file >> word;) {
     uid_t real = 0;
     uid_t effective = 0;
-    if (word == "Uid:" && file >> real >> effective) return user_name(effective);
+    if (word == "Uid:" && file >> real >> effective) return effective;
   }
-  return nullptr;
+  return std::nullopt;
 }
 
 // "the monitor of alice (pid 7)", for whoever claims the GPU; empty: nobody does that we can see.
@@ -88,18 +89,35 @@ void say_unserved() {
   }
 }
 
+bool say_observed(const nlohmann::json& listing) {
+  const auto monitor = listing.find("monitor");
+  if (monitor == listing.end() || !truth_of(*monitor, "observes")) return false;
+  complain(fmt::format("no monitor manages jobs here; {} of {} (pid {}) only observes",
+                       text_of(*monitor, "socket"), text_of(*monitor, "user"),
+                       number_of(*monitor, "pid")));
+  return true;
+}
+
 nlohmann::json list_unserved() {
   nlohmann::json outside = nlohmann::json::array();
   for (const NvmlGpu& gpu : ask_nvml().gpus) {
     if (gpu.processes.empty()) continue;
     const std::string holder = holder_of(gpu.uuid);
     for (const NvmlProcess& process : gpu.processes) {
+      const auto uid = process_uid(process.pid);
       outside.push_back(
           {{"pid", process.pid},
            {"name", process_name(process.pid)},
-           {"user", process_user(process.pid)},
+           {"user", uid ? nlohmann::json(user_name(*uid)) : nlohmann::json()},
+           {"uid", uid ? nlohmann::json(*uid) : nlohmann::json()},
+           {"container", nullptr},
+           {"command", nullptr},
            {"gpu_uuid", gpu.uuid},
+           {"gpu_index", gpu.index},
            {"memory_used_bytes", process.bytes},
+           {"share_got_ratio", nullptr},
+           {"share_got_estimated", true},
+           {"since_seconds", nullptr},
            {"library_layout", nullptr},
            {"hint", holder.empty() ? nlohmann::json() : nlohmann::json("GPU of " + holder)}});
     }

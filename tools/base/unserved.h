@@ -19,6 +19,9 @@ bool is_unserved(const Error& error);
 // Says so on stderr, and who manages the GPUs instead.
 void say_unserved();
 
+// Whether the listing is that of a monitor that only observes; says so on stderr.
+bool say_observed(const nlohmann::json& listing);
+
 // As `ps` lists: "monitor" is null, "jobs" is empty, and "outside" has all GPU processes.
 nlohmann::json list_unserved();
 

@@ -104,7 +104,7 @@ int events(const Options& options) {
     if (!span) return fail(bad_value("--since", *options.since, "a time such as 1h or 90s"));
     seconds = std::chrono::duration<double>(*span).count();
   }
-  auto monitor = MonitorClient::connect_any();
+  auto monitor = MonitorClient::connect_reader();
   if (!monitor) return fail(monitor.error());
   json request = request_of(options, seconds);
   for (bool first = true;; first = false) {

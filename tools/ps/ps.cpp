@@ -13,12 +13,14 @@
 #include "tools/base/unserved.h"
 #include "tools/ps/about.h"
 #include "tools/ps/memory.h"
+#include "tools/ps/unmanaged.h"
 
 namespace switchyard::tools {
 namespace {
 
 constexpr char kExamples[] = R"(Examples:
   switchyard ps
+  switchyard ps -a
   switchyard ps --memory
   switchyard ps --json | jq '.jobs[] | {name, user, state}'
 
@@ -48,6 +50,10 @@ of SWAPPABLE, OVERHEAD (contexts, modules) and STAYS (not swappable, by reason).
 of SWAPPABLE that is on the device. IPC-imported memory is charged to the job that made it. OUT and
 IN are the bytes copied to the host and back; TIMES is how often the job was swapped out. SKIPPED
 was not copied, because it was unchanged since the last swap or all zero.
+
+-a shows GPU processes that no job has: user, container by its cgroup, memory by NVML. Their SHARE is
+estimated from NVML's samples, so it has a '~'. COMMAND is for root and the owner of the process.
+Without -a the last line counts them.
 
 Without a monitor there are no jobs: the table is empty, and the GPUs' processes stand below it.
 Exit status: 0, also without a monitor; 2 a socket path that is too long, 3 nothing listens at a
@@ -183,23 +189,6 @@ void add_job(Table& table, const nlohmann::json& job, const Extra& extra) {
   for (std::size_t i = 0; i < gpus.size(); ++i) table.add(row(gpus[i], i == 0));
 }
 
-void print_outside(const nlohmann::json& outside, const char* heading) {
-  if (outside.empty()) return;
-  fmt::print("\n{}\n", paint(Tone::kWarning, heading));
-  Table table({{"PID", Table::Align::kRight},
-               {"USER"},
-               {"NAME"},
-               {"MEMORY", Table::Align::kRight},
-               {"GPU"},
-               {"HINT"}});
-  for (const auto& process : outside) {
-    table.add({std::to_string(number_of(process, "pid")), text_of(process, "user"),
-               text_of(process, "name"), human_bytes(number_of(process, "memory_used_bytes")),
-               text_of(process, "gpu_uuid").substr(0, 12), text_of(process, "hint", "")});
-  }
-  fmt::print("{}", table.render());
-}
-
 void print_best_effort(const nlohmann::json& jobs) {
   for (const auto& job : jobs) {
     if (!truth_of(job, "pause_best_effort")) continue;
@@ -270,6 +259,7 @@ void print_jobs(const nlohmann::json& jobs) {
 struct Options {
   bool json = false;
   bool memory = false;
+  bool all = false;
 };
 
 int ps(const Options& options) {
@@ -283,9 +273,10 @@ int ps(const Options& options) {
     return kOk;
   }
   const auto& jobs = list_of(*reply, "jobs");
+  const bool observed = say_observed(*reply);
   if (unserved) {
     say_unserved();
-  } else if (jobs.empty()) {
+  } else if (jobs.empty() && !observed) {
     complain(kNoJobs);
   }
   if (options.memory) {
@@ -298,8 +289,8 @@ int ps(const Options& options) {
   print_stuck(jobs);
   print_guards(jobs);
   print_stalls(jobs);
-  print_outside(list_of(*reply, "outside"),
-                unserved ? "GPU processes:" : "Unmanaged GPU processes:");
+  print_unmanaged(list_of(*reply, "outside"),
+                  {.rows = options.all || unserved || observed, .managed = !unserved && !observed});
   return kOk;
 }
 
@@ -308,6 +299,7 @@ int ps(const Options& options) {
 void add_ps(CommandLine& line) {
   const auto options = std::make_shared<Options>();
   line.add("ps", "list the jobs: their settings and what they use", kExamples)
+      .flag("-a,--all", options->all, "show the unmanaged GPU processes, too")
       .flag("--memory", options->memory,
             "show which memory can be swapped out, and why the rest cannot")
       .monitor_options(options->json)

@@ -42,6 +42,8 @@ the GPU, it is what they allot. WAITED is the time in which Switchyard or other 
 the GPU, IDLE that in which it brought no work. IDLE MEM is memory on the GPU in that time, in
 GiB hours. PEAK MEM is of one GPU, sampled each second. LIVED has "+" while the job lives, and "?"
 where its end was not seen.
+Unmanaged processes have a table of their own: by user, where --by is job. Their GPU TIME is an
+estimate from NVML's samples. MEMORY is in GiB hours.
 Command lines are in --json and --csv, for their owner and root.
 
 Exit status: 0, 1 the history cannot be read or there is none, 2 bad value, 3 no monitor,
@@ -72,7 +74,7 @@ int report(const Options& options) {
   if (options.json) {
     print_json(*reply);
   } else if (options.csv) {
-    fmt::print("{}", report_csv(by, list_of(*reply, "rows")));
+    fmt::print("{}", report_csv(by, list_of(*reply, "rows"), list_of(*reply, "unmanaged")));
   } else {
     fmt::print("{}", report_table(by, *reply));
   }

@@ -63,9 +63,11 @@ std::string lived(const json& row) {
   return time_or_dash(row, "lived_seconds") + (exit == "+" ? "+" : exit == "lost" ? "?" : "");
 }
 
-std::string idle_memory(const json& row) {
-  return fmt::format("{:.1f}", real_of(row, "memory_idle_byte_seconds").value_or(0) / kGiBHour);
+std::string gib_hours(const json& row, const char* key) {
+  return fmt::format("{:.1f}", real_of(row, key).value_or(0) / kGiBHour);
 }
+
+std::string idle_memory(const json& row) { return gib_hours(row, "memory_idle_byte_seconds"); }
 
 // Names may have 63 characters, and a line has 80 columns.
 std::string cut(std::string text, std::size_t most) {
@@ -157,6 +159,28 @@ Table table_of_places(const std::string& by, const Rows& rows) {
   return table;
 }
 
+// Processes that had no job.
+std::string table_of_unmanaged(const std::string& by, const json& rows) {
+  using enum Table::Align;
+  const bool users = by == "job" || by == "user";
+  Table table({{users         ? "USER"
+                : by == "gpu" ? "GPU"
+                              : "DAY"},
+               {"GPU TIME", kRight},
+               {"MEMORY", kRight},
+               {"IDLE MEM", kRight},
+               {"PEAK MEM", kRight}});
+  for (const json& row : rows) {
+    const std::string whose = users         ? cut(text_of(row, "user", "unknown"), 16)
+                              : by == "gpu" ? std::to_string(number_of(row, "index"))
+                                            : text_of(row, "day");
+    table.add({whose, "~" + time_or_dash(row, "gpu_seconds_estimated"),
+               gib_hours(row, "memory_byte_seconds"), gib_hours(row, "memory_idle_byte_seconds"),
+               human_bytes(number_of(row, "memory_peak_bytes"))});
+  }
+  return "\nunmanaged processes\n" + table.render();
+}
+
 std::string csv_cell(const json& value) {
   if (value.is_null()) return "";
   if (!value.is_string()) return value.dump();
@@ -216,26 +240,36 @@ std::string report_table(const std::string& by, const json& reply) {
   };
   const std::string span =
       fmt::format("{} to {}\n", point("since_unix_seconds"), point("until_unix_seconds"));
-  if (rows.empty()) return span + "nothing was recorded in this time\n";
-  if (by == "job") return span + table_of_jobs(rows).render();
-  if (by == "user") return span + table_of_users(rows).render();
-  return span + table_of_places(by, rows).render();
+  const json& unmanaged = list_of(reply, "unmanaged");
+  if (rows.empty() && unmanaged.empty()) return span + "nothing was recorded in this time\n";
+  std::string out = span;
+  if (!rows.empty()) {
+    out += (by == "job"    ? table_of_jobs(rows)
+            : by == "user" ? table_of_users(rows)
+                           : table_of_places(by, rows))
+               .render();
+  }
+  return unmanaged.empty() ? out : out + table_of_unmanaged(by, unmanaged);
 }
 
-std::string report_csv(const std::string& by, const json& rows) {
+std::string report_csv(const std::string& by, const json& rows, const json& unmanaged) {
   const auto keys = csv_keys(by);
   std::string out;
   for (const char* key : keys) out += fmt::format("{}{}", out.empty() ? "" : ",", key);
   for (const char* state : kStates) out += fmt::format(",{}_seconds", state);
-  out += '\n';
-  for (const json* row : ordered(by, rows)) {
+  out += ",managed\n";
+  Rows all = ordered(by, rows);
+  const std::size_t managed = all.size();
+  for (const json& row : unmanaged) all.push_back(&row);
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    const json* row = all[i];
     std::string line;
     for (const char* key : keys) {
       if (key != keys.front()) line += ',';
       if (row->contains(key)) line += csv_cell((*row)[key]);
     }
     for (const char* state : kStates) line += fmt::format(",{}", in_state(*row, state));
-    out += line + "\n";
+    out += line + (i < managed ? ",true\n" : ",false\n");
   }
   return out;
 }

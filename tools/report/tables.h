@@ -10,7 +10,9 @@ namespace switchyard::tools {
 
 // `by`: job, user, gpu or day.
 std::string report_table(const std::string& by, const nlohmann::json& reply);
-std::string report_csv(const std::string& by, const nlohmann::json& rows);
+// Rows of unmanaged processes stand behind those of jobs, with "managed" false.
+std::string report_csv(const std::string& by, const nlohmann::json& rows,
+                       const nlohmann::json& unmanaged = nlohmann::json::array());
 // The bill of one job, in a few lines, for the end of `run --report`.
 std::string bill_text(const nlohmann::json& row);
 

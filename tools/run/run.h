@@ -6,8 +6,8 @@
 // Where no monitor manages the job, it starts unmanaged only if it was promised nothing. Inside
 // another run the command joins the outer job, unless --separate drops what the outer job set.
 //
-// The job's process is this process, so terminal, signals and exit status are its own. With --report
-// a child does all this, and this process stands for it (supervise.h).
+// The job's process is this process, so terminal, signals and exit status are its own. With
+// --report a child does all this, and this process stands for it (supervise.h).
 #pragma once
 
 #include "tools/base/command.h"

@@ -62,8 +62,8 @@ class Supervisor {
     if (signal == SIGCHLD) {
       look();
     } else if (signal == SIGCONT) {
-      // A caller that continues our group has continued the command, too. Once more would undo a stop that
-      // came since.
+      // A caller that continues our group has continued the command, too. Once more would undo a
+      // stop that came since.
       look();
       if (stopped_ && !end_) ::kill(child_, SIGCONT);
     } else if (info.si_code <= 0 || ::getpgid(child_) != ::getpgrp()) {

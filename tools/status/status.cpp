@@ -148,6 +148,7 @@ int status(bool json) {
   }
   const auto about = reply->find("monitor");
   print_monitor(about != reply->end() && about->is_object() ? *about : nlohmann::json::object());
+  say_observed(*reply);
   const auto& gpus = list_of(*reply, "gpus");
   if (gpus.empty()) {
     complain("no GPU: the monitor sees none; see `switchyard doctor`");

@@ -183,5 +183,23 @@ TEST_F(MetricsOf, UnmanagedProcessesAreCountedWithoutAJob) {
   EXPECT_EQ(seen.gpus[0].unmanaged_memory_bytes, 100 * kMiB);
 }
 
+TEST_F(MetricsOf, UnmanagedProcessesAreAddedUpByUser) {
+  rig.pass(Unmanaged::kQuiet);
+  for (const pid_t pid : {3'500'000, 3'500'001}) rig.gpus.uses[0][pid] = 100 * kMiB;
+  rig.gpus.load = {{{3'500'000, 0.5}}};
+  for (int i = 0; i < 5; ++i) rig.pass(seconds(1));
+  auto seen = collector.look(rig.now);
+  ASSERT_EQ(seen.unmanaged.size(), 1u);
+  EXPECT_EQ(seen.unmanaged[0].name, "unknown");
+  EXPECT_EQ(seen.unmanaged[0].bytes, 200 * kMiB);
+  EXPECT_NEAR(seen.unmanaged[0].gpu_seconds, 2, 1e-9);
+  EXPECT_TRUE(seen.users.empty()) << "they are no job's";
+  rig.gpus.uses[0].clear();
+  for (int i = 0; i < 2; ++i) rig.pass(seconds(1));
+  seen = collector.look(rig.now);
+  EXPECT_EQ(seen.unmanaged[0].bytes, 0u);
+  EXPECT_GE(seen.unmanaged[0].gpu_seconds, 2) << "a counter never falls";
+}
+
 }  // namespace
 }  // namespace switchyard::monitor::test

@@ -32,6 +32,7 @@ Snapshot full() {
                       .unmanaged_processes = 2,
                       .backend = "gate"});
   out.users.push_back({.name = "ann", .gpu = 0, .gpu_seconds = 7.5});
+  out.unmanaged.push_back({.name = "bob", .gpu = 0, .gpu_seconds = 3.5, .bytes = 17});
   Job job{.name = "serve", .user = "ann", .priority = "high", .slurm_job = "42", .high = true};
   job.limit = 0.25;
   job.stalled_ranks = 1;
@@ -98,6 +99,16 @@ TEST(Prometheus, AJobHasTheLabelsOfItsGpuAndItsOwn) {
       << "bytes are exact";
   EXPECT_EQ(value(page, "switchyard_wait_seconds_total", {"serve", R"(reason="slices")"}), "0.5");
   EXPECT_EQ(value(page, "switchyard_refusals_total", {"serve", R"(reason="wait")"}), "3");
+}
+
+TEST(Prometheus, UnmanagedProcessesAreToldApartFromJobs) {
+  const std::string page = render(full());
+  EXPECT_EQ(samples(page, "switchyard_user_unmanaged_memory_bytes", {R"(user="bob"} 17)"}).size(),
+            1u);
+  EXPECT_EQ(
+      samples(page, "switchyard_user_unmanaged_gpu_seconds_total", {R"(user="bob"} 3.5)"}).size(),
+      1u);
+  EXPECT_TRUE(samples(page, "switchyard_user_gpu_seconds_total", {"bob"}).empty());
 }
 
 TEST(Prometheus, OneStateOfAJobIsOneAndEachOtherIsZero) {

@@ -8,6 +8,8 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "monitor/core/events.h"
+
 namespace switchyard::monitor::history {
 namespace {
 
@@ -141,6 +143,73 @@ TEST_F(HistoryDatabase, AGpuThatNoJobHadIsIdle) {
   EXPECT_EQ(all[0]["memory_idle_byte_seconds"], 100);
   EXPECT_EQ(all[1]["idle_seconds"], 100);
   EXPECT_EQ(all[1]["jobs"], 0);
+}
+
+// --- unmanaged processes ---
+
+Rows unmanaged_rows(std::int64_t hour, uid_t uid, double gpu_seconds, std::size_t gpu = 0) {
+  Rows rows;
+  rows.unmanaged[{hour, uid, gpu}] = {"u" + std::to_string(uid), gpu_seconds, 1000, 100,
+                                      gpu_seconds * 7};
+  return rows;
+}
+
+TEST_F(HistoryDatabase, UnmanagedProcessesAreToldApartFromJobs) {
+  ::setenv("TZ", "UTC", 1);
+  ::tzset();
+  ASSERT_TRUE(write_one(1, job("a"), 490'000, 30));
+  ASSERT_TRUE(write(unmanaged_rows(490'000, 1000, 3)));
+  ASSERT_TRUE(write(unmanaged_rows(490'000, 1000, 4)));
+  ASSERT_TRUE(write(unmanaged_rows(490'001, 1000, 5, 1)));
+  ASSERT_TRUE(write(unmanaged_rows(490'000, 1001, 1)));
+  for (const By by : {By::kUser, By::kJob}) {
+    const json all = ask(by)["unmanaged"];
+    ASSERT_EQ(all.size(), 2u);
+    EXPECT_EQ(all[0], (json{{"uid", 1000},
+                            {"user", "u1000"},
+                            {"gpu_seconds_estimated", 12.0},
+                            {"memory_byte_seconds", 3000.0},
+                            {"memory_idle_byte_seconds", 300.0},
+                            {"memory_peak_bytes", 35}}));
+    EXPECT_EQ(all[1]["uid"], 1001);
+  }
+  EXPECT_EQ(rows(By::kUser).size(), 1u);
+  EXPECT_EQ(rows(By::kUser)[0]["gpu_seconds"], 30);
+  EXPECT_EQ(ask(By::kGpu)["unmanaged"][1]["uuid"], "GPU-b");
+  EXPECT_EQ(ask(By::kGpu)["unmanaged"][1]["gpu_seconds_estimated"], 5);
+  ASSERT_EQ(ask(By::kDay)["unmanaged"].size(), 1u);
+  EXPECT_EQ(ask(By::kDay)["unmanaged"][0]["memory_byte_seconds"], 4000);
+}
+
+TEST_F(HistoryDatabase, WhoseAnUnmanagedProcessWasMayBeUnknown) {
+  ASSERT_TRUE(write(unmanaged_rows(490'000, HistoryEvent::kNobody, 3)));
+  const json row = ask(By::kUser)["unmanaged"][0];
+  EXPECT_TRUE(row["uid"].is_null());
+  EXPECT_TRUE(row["user"].is_null());
+}
+
+TEST_F(HistoryDatabase, WhereBillsAreOnesOwnSoAreThoseOfUnmanagedProcesses) {
+  ASSERT_TRUE(write(unmanaged_rows(490'000, 1000, 3)));
+  ASSERT_TRUE(write(unmanaged_rows(490'000, 1001, 4)));
+  for (const By by : {By::kUser, By::kGpu}) {
+    const json own = ask(by, 1001, false)["unmanaged"];
+    ASSERT_EQ(own.size(), 1u);
+    EXPECT_EQ(own[0]["gpu_seconds_estimated"], 4);
+  }
+}
+
+TEST_F(HistoryDatabase, AFileOfAMonitorThatKnewNoUnmanagedProcessesGoesOn) {
+  ASSERT_TRUE(write_one(1, job("a"), 490'000, 30));
+  database.reset();
+  {
+    Sqlite older;
+    ASSERT_TRUE(older.open(file()));
+    ASSERT_TRUE(older.run("DROP TABLE unmanaged"));
+  }
+  open();
+  ASSERT_TRUE(write(unmanaged_rows(490'000, 1000, 3)));
+  EXPECT_EQ(ask(By::kUser)["unmanaged"].size(), 1u);
+  EXPECT_EQ(rows(By::kUser)[0]["gpu_seconds"], 30);
 }
 
 TEST_F(HistoryDatabase, AnEndedJobIsFinalAndItsIdMayComeAgain) {

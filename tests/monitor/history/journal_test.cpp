@@ -152,11 +152,11 @@ TEST(Journal, RemembersTheTextsOfTheLastCommands) {
 
 TEST(Events, AreWhatWasStored) {
   const char* const keys[] = {
-      "monitor begins", "job begins",    "job ends",        "state",          "work",
-      "paused",         "resumed",       "leaves",          "left",           "returns",
-      "is back",        "move prepares", "move leaves",     "move lands",     "move arrives",
-      "move ended",     "command",       "command refused", "memory refused", "process refused",
-      "gate",           "slice"};
+      "monitor begins", "job begins",    "job ends",         "state",          "work",
+      "paused",         "resumed",       "leaves",           "left",           "returns",
+      "is back",        "move prepares", "move leaves",      "move lands",     "move arrives",
+      "move ended",     "command",       "command refused",  "memory refused", "process refused",
+      "gate",           "slice",         "unmanaged begins", "unmanaged ends"};
   ASSERT_EQ(std::size(keys), kEventKinds);
   for (unsigned i = 0; i < kEventKinds; ++i) {
     EXPECT_STREQ(key_of(static_cast<EventKind>(i + 1)), keys[i]);

@@ -72,6 +72,28 @@ TEST_F(HistoryLedger, AllOfAJobsLifeIsOnItsBill) {
   EXPECT_EQ(row.ended, 0);
 }
 
+TEST_F(HistoryLedger, UnmanagedProcessesAreOnTheBillOfTheirUser) {
+  pass_seconds(3);  // the first seconds of a monitor, in which jobs join again
+  rig.gpus.uses[0][3'500'000] = kGiB;
+  rig.gpus.uses[0][3'500'001] = kMiB;
+  rig.gpus.load = {{{3'500'000, 0.5}}};
+  pass_seconds(6);
+  rig.gpus.uses[0].clear();
+  pass_seconds(4);
+  history::UnmanagedBill sum;
+  for (const auto& [key, each] : all.unmanaged) {
+    EXPECT_EQ(key.uid, HistoryEvent::kNobody);
+    EXPECT_EQ(key.gpu, 0u);
+    sum.add(each);
+  }
+  // It counts until the look that does not find it any more.
+  EXPECT_NEAR(sum.memory_byte_seconds, 6.0 * (kGiB + kMiB), 1);
+  EXPECT_NEAR(sum.gpu_seconds, 3, 1e-9);
+  EXPECT_NEAR(sum.idle_byte_seconds, 6.0 * kMiB, 1);
+  EXPECT_EQ(sum.peak_bytes, kGiB);
+  EXPECT_TRUE(all.bills.empty()) << "they are no job's";
+}
+
 TEST_F(HistoryLedger, WhatAProcessDidLastIsOnTheBillWhenItEnds) {
   pass(seconds(1));
   Joined a = rig.runs({.job = "a"});

@@ -159,7 +159,7 @@ class StatusLaws : public ::testing::Test {
   // JSON says what was decided.
   void expect_json(const std::map<JobKey, status::JobStatus>& said) {
     std::size_t at = 0;
-    const json jobs = list_jobs(rig.monitor, json::object(), rig.now)["jobs"];
+    const json jobs = list_jobs(rig.monitor, Peer{1, 0}, json::object(), rig.now)["jobs"];
     for (const auto& [key, each] : said) {
       const json& job = jobs[at++];
       ASSERT_EQ(job["state"], key_of(each.job.code.state));

@@ -1,0 +1,118 @@
+#include "monitor/platform/process_about.h"
+
+#include <algorithm>
+#include <cctype>
+#include <deque>
+#include <fstream>
+#include <mutex>
+#include <sstream>
+#include <utility>
+
+#include "monitor/platform/background.h"
+#include "monitor/platform/owner.h"
+#include "monitor/platform/processes.h"
+#include "switchyard/printable.h"
+
+namespace switchyard::monitor {
+namespace {
+
+constexpr std::size_t kIdDigits = 64;
+constexpr std::size_t kMostOfCommand = 256;
+constexpr std::size_t kMostOfCgroups = 16384;
+
+std::string read_part(pid_t pid, const char* file, std::size_t most) {
+  std::ifstream from("/proc/" + std::to_string(pid) + "/" + file, std::ios::binary);
+  std::string text(most, '\0');
+  from.read(text.data(), static_cast<std::streamsize>(text.size()));
+  text.resize(static_cast<std::size_t>(std::max<std::streamsize>(from.gcount(), 0)));
+  return text;
+}
+
+// "/user.slice/user-1000.slice/user@1000.service/..." is the user's own.
+bool is_users_own(std::string_view path) { return path.find("/user@") != path.npos; }
+
+}  // namespace
+
+std::string container_name_in(std::string_view cgroups) {
+  const std::string path = container_cgroup(cgroups);
+  if (is_users_own(path)) return {};
+  std::size_t digits = 0;
+  for (std::size_t at = path.rfind('/') + 1; at < path.size(); ++at) {
+    digits = std::isxdigit(static_cast<unsigned char>(path[at])) != 0 ? digits + 1 : 0;
+    if (digits == kIdDigits) return path.substr(at + 1 - kIdDigits, kIdDigits);
+  }
+  return {};
+}
+
+std::string command_text(std::string bytes) {
+  bytes.resize(std::min(bytes.size(), kMostOfCommand));
+  while (!bytes.empty() && bytes.back() == '\0') bytes.pop_back();
+  std::replace(bytes.begin(), bytes.end(), '\0', ' ');
+  return printable(bytes);
+}
+
+std::uint64_t process_started(pid_t pid) {
+  if (pid <= 0) return 0;
+  const std::string text = read_part(pid, "stat", 4096);
+  // The name before it may have anything in it. The time is the 20th word behind that.
+  const std::size_t end = text.rfind(')');
+  if (end == text.npos) return 0;
+  std::istringstream words(text.substr(end + 1));
+  std::string word;
+  for (int i = 0; i < 19; ++i) words >> word;
+  std::uint64_t started = 0;
+  return words >> started ? started : 0;
+}
+
+ProcessAbout about_process(pid_t pid) {
+  if (pid <= 0) return {};
+  ProcessAbout out;
+  out.started = process_started(pid);
+  out.uid = process_owner(pid);
+  out.name = process_name(pid);
+  out.container = container_id(pid);
+  out.container_name = container_name_in(read_part(pid, "cgroup", kMostOfCgroups));
+  return out;
+}
+
+struct CommandLines::Shared {
+  std::mutex mutex;
+  std::deque<Read> read;
+  std::size_t waiting = 0;
+  Background background;
+};
+
+CommandLines::CommandLines() : shared_(std::make_shared<Shared>()) {}
+CommandLines::~CommandLines() = default;
+
+void CommandLines::ask(pid_t pid, std::uint64_t started) {
+  {
+    const std::lock_guard lock(shared_->mutex);
+    if (started == 0 || shared_->waiting + shared_->read.size() >= kMost) return;
+    ++shared_->waiting;
+  }
+  // The thread must not keep alive what ends it.
+  const auto work = [weak = std::weak_ptr(shared_), pid, started] {
+    std::string text = command_text(read_part(pid, "cmdline", kMostOfCommand));
+    if (process_started(pid) != started) text.clear();
+    const auto shared = weak.lock();
+    if (shared == nullptr) return;
+    const std::lock_guard lock(shared->mutex);
+    --shared->waiting;
+    shared->read.push_back({pid, started, std::move(text)});
+  };
+  if (shared_->background.run(work, [] {})) return;
+  const std::lock_guard lock(shared_->mutex);
+  --shared_->waiting;
+}
+
+std::optional<CommandLines::Read> CommandLines::take() {
+  shared_->background.finish();
+  const std::lock_guard lock(shared_->mutex);
+  if (shared_->read.empty()) return std::nullopt;
+  Read out = std::move(shared_->read.front());
+  shared_->read.pop_front();
+  return out;
+}
+
+}  // namespace switchyard::monitor
