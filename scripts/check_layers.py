@@ -50,7 +50,7 @@ FLOORS = {
                 "control", "transport", "options", "main"],
     "tools": ["entrypoint", "base", "backend", "cdi", "events", "policy", "ps", "report", "run",
               "set", "stats", "status", "stop", "swap", "version",
-              "doctor", "migrate", "pause", "main"],
+              "doctor", "migrate", "pause", "why", "inspect", "main"],
 }
 
 # A folder with more source files than this opens with a README.md.

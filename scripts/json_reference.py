@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 
 FOLDER = Path(__file__).resolve().parent.parent / "docs/reference"
-PAGES = ("ps", "job", "stats", "events", "report", "status", "policy", "backend", "stop", "version",
+PAGES = ("ps", "job", "inspect", "stats", "events", "report", "status", "policy", "backend", "stop", "version",
          "doctor")
 
 HEAD = """# JSON listings
@@ -49,7 +49,8 @@ def rows(schema, prefix=""):
         name = prefix + key
         text = member.get("description", "")
         if "enum" in member:
-            text += ": " + ", ".join(f"`{word}`" for word in member["enum"])
+            text += ": " + ", ".join(f"`{word}`" for word in member["enum"]
+                                     if word is not None)
         items = member.get("items")
         if items and "$ref" in items:
             text += "; each as in [job](#job)"
