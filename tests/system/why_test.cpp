@@ -87,9 +87,9 @@ TEST_F(Why, AProcessThatASignalStopped) {
 }
 
 TEST_F(Why, AJobThatRunsAndIsSlow) {
-  auto daemon = monitor({}, {});
-  auto serve = loop({"--name", "serve", "--priority", "high"});
-  auto train = loop({"--name", "train", "--priority", "low"});
+  // Kernels so long that the GPU has work of both, however slow the CPU is.
+  auto serve = loop({"--name", "serve", "--priority", "high"}, {"--us", "3000"});
+  auto train = loop({"--name", "train", "--priority", "low"}, {"--us", "3000"});
   expect_says("train", {"it had", "serve", "--priority high"});
   auto alone = cli({"why", "serve"});
   EXPECT_NE(alone.out.find("it had"), std::string::npos) << alone.out;

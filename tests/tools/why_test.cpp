@@ -229,6 +229,9 @@ TEST(Why, ARunningJobIsToldWhatItLackedMost) {
   says(lately(0.4, {{"memory", 0.6}}), "train runs again.");
   says(lately(0.3, {{"slices", 0.1}}), "nothing of Switchyard's holds it.");
   says(lately(0.3, {{"slices", 0.1}}), "its CPU brought no work");
+  // Beside a CPU that brings little work, others still take what they take.
+  says(lately(0.1, {{"slices", 0.27}}), "slowed down by time slices of other jobs.");
+  says(lately(0.1, {{"slices", 0.27}}), "For the rest its CPU brought no work.");
   job["limit_ratio"] = 0.4;
   says(lately(0.4, {{"limit", 0.6}}), "slowed down by its limit.");
   job["held_back_for"] = {"serve"};

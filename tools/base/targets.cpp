@@ -79,9 +79,9 @@ Result<json> list_for(const Selection& selection) {
 
 std::optional<Error> keep_selected(json& listing, const Selection& selection, const json* earlier) {
   if (selection.means_all()) return std::nullopt;
-  const json jobs = list_of(listing, "jobs");
-  const auto found = select(jobs, selection);
+  const auto found = select(list_of(listing, "jobs"), selection);
   if (!found && earlier == nullptr) return found.error();
+  json jobs = std::move(listing["jobs"]);  // each is large: they are moved
   std::set<std::string> ids;
   if (earlier != nullptr) {
     for (const json& job : list_of(*earlier, "jobs")) ids.insert(text_of(job, "job"));
@@ -90,8 +90,8 @@ std::optional<Error> keep_selected(json& listing, const Selection& selection, co
     for (const std::size_t place : *found) ids.insert(text_of(jobs[place], "job"));
   }
   json kept = json::array();
-  for (const json& job : jobs) {
-    if (ids.contains(text_of(job, "job"))) kept.push_back(job);
+  for (json& job : jobs) {
+    if (ids.contains(text_of(job, "job"))) kept.push_back(std::move(job));
   }
   listing["jobs"] = std::move(kept);
   return std::nullopt;

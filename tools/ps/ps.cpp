@@ -136,32 +136,34 @@ struct Options {
 constexpr std::chrono::seconds kAgain{1};
 
 struct Listing {
-  nlohmann::json all;   // as the monitor has it
-  nlohmann::json gpus;  // that there are
-  nlohmann::json jobs;  // that are selected
+  nlohmann::json selected;  // as the monitor has it, with the jobs that are selected
+  std::string summary;      // of all jobs; empty: there is none
   bool unserved = false;
+
+  const nlohmann::json& jobs() const { return list_of(selected, "jobs"); }
 };
 
 // Two requests, however many jobs there are: the listing comes in parts of 128 KiB.
 Result<Listing> look(const Options& options) {
   Listing out;
-  const bool draws = !options.json && !options.quiet && options.format.empty() && !options.memory;
+  const bool draws = !options.json && !options.quiet && options.format.empty();
   auto monitor = MonitorClient::connect_any();
   auto reply = monitor ? monitor->ask({{"op", "ps"}}) : monitor.error();
   out.unserved = !reply && is_unserved(reply.error());
   if (out.unserved) reply = list_unserved();
   if (!reply) return reply.error();
-  out.all = std::move(*reply);
+  out.selected = std::move(*reply);
   if (out.unserved && !options.selection.words.empty()) {
     return no_such_job(options.selection.words.front());
   }
-  if (draws && monitor && !list_of(out.all, "jobs").empty()) {
-    auto status = monitor->ask({{"op", "status"}});
-    if (status) out.gpus = list_of(*status, "gpus");
+  if (draws && out.jobs().empty()) {
+    out.unserved ? say_unserved() : complain(kNoJobs);
+  } else if (draws && monitor && !options.memory) {
+    const auto status = monitor->ask({{"op", "status"}});
+    out.summary =
+        summary_of(out.selected, status ? list_of(*status, "gpus") : nlohmann::json::array());
   }
-  nlohmann::json selected = {{"jobs", list_of(out.all, "jobs")}};
-  if (const auto refused = keep_selected(selected, options.selection)) return *refused;
-  out.jobs = std::move(selected["jobs"]);
+  if (const auto refused = keep_selected(out.selected, options.selection)) return *refused;
   return out;
 }
 
@@ -173,45 +175,36 @@ void print_notes(const nlohmann::json& jobs) {
 void print_listing(const Options& options, const Listing& listing) {
   const Paper paper{options.output == "wide" ? 0 : terminal_columns(), utf8_locale()};
   if (options.memory) {
-    print_memory(listing.jobs);
+    print_memory(listing.jobs());
   } else {
     fmt::print("{}",
-               draw_table(rows_of(listing.jobs, options.per_gpu),
+               draw_table(rows_of(listing.jobs(), options.per_gpu),
                           options.output == "wide" ? wide_fields() : default_fields(), paper));
-    print_notes(listing.jobs);
+    print_notes(listing.jobs());
   }
-  print_stuck(listing.jobs);
-  print_guards(listing.jobs);
-  print_stalls(listing.jobs);
-  if (!options.memory && !list_of(listing.all, "jobs").empty()) {
-    fmt::print("{}\n",
-               paint(Tone::kFaint, filled(summary_of(listing.all, listing.gpus), paper.columns)));
+  print_stuck(listing.jobs());
+  print_guards(listing.jobs());
+  print_stalls(listing.jobs());
+  if (!listing.summary.empty()) {
+    fmt::print("{}\n", paint(Tone::kFaint, filled(listing.summary, paper.columns)));
   }
-  print_outside(list_of(listing.all, "outside"),
+  print_outside(list_of(listing.selected, "outside"),
                 listing.unserved ? "GPU processes:" : "Unmanaged GPU processes:");
 }
 
 std::optional<Error> show(const Options& options, Listing listing) {
+  // Of 300 jobs this opens 300 files, which nobody needs for ids.
+  if (!options.quiet) add_about(listing.selected, std::chrono::system_clock::now());
   if (options.json) {
-    listing.all["jobs"] = std::move(listing.jobs);
-    add_about(listing.all, std::chrono::system_clock::now());
-    (options.watch ? print_json_line : print_json)(std::move(listing.all));
+    (options.watch ? print_json_line : print_json)(std::move(listing.selected));
     return std::nullopt;
   }
-  nlohmann::json about = {{"jobs", std::move(listing.jobs)}};
-  add_about(about, std::chrono::system_clock::now());
-  listing.jobs = std::move(about["jobs"]);
   if (options.quiet || !options.format.empty()) {
-    const auto text = draw_format(rows_of(listing.jobs, options.per_gpu),
+    const auto text = draw_format(rows_of(listing.jobs(), options.per_gpu),
                                   options.quiet ? "{id}" : options.format);
     if (!text) return text.error();
     fmt::print("{}", *text);
     return std::nullopt;
-  }
-  if (listing.unserved) {
-    say_unserved();
-  } else if (list_of(listing.all, "jobs").empty()) {
-    complain(kNoJobs);
   }
   // The upper left corner, and nothing below.
   if (options.watch && colours(stdout)) fmt::print("\x1b[H\x1b[J");

@@ -17,6 +17,8 @@ using nlohmann::json;
 
 // So much of its GPUs is all that a job can expect.
 constexpr double kEnough = 0.9;
+// What takes less of the time does not make it slow.
+constexpr double kNotable = 0.1;
 constexpr char kByItself[] = "Nothing needs to be done: it goes on by itself.";
 
 // The job as the rows ask about it.
@@ -332,9 +334,10 @@ std::string unmanaged(const Seen& seen) {
 
 // --- a job that runs ---
 
-struct Lack {
-  std::string reason;  // a key of waits_ratio; "cpu": nothing held it
+struct Lacked {
+  std::string reason;  // a key of waits_ratio: of what it lacked most
   double ratio = 0;
+  double cpu = 0;  // nothing held it, and it brought no work
 };
 
 double had_of(const Seen& seen) {
@@ -346,17 +349,19 @@ double had_of(const Seen& seen) {
   return all <= 0 ? 0 : std::min(real_of(seen.lately, "gpu_seconds").value_or(0) / all, 1.0);
 }
 
-Lack most_lacked(const Seen& seen) {
-  Lack most, cpu{"cpu", 1 - had_of(seen)};
+Lacked most_lacked(const Seen& seen) {
+  Lacked out;
+  out.cpu = 1 - had_of(seen);
   const auto waits = seen.lately.find("waits_ratio");
-  if (waits != seen.lately.end() && waits->is_object()) {
-    for (const auto& [reason, share] : waits->items()) {
-      const double ratio = share.is_number() ? share.get<double>() : 0;
-      cpu.ratio -= ratio;
-      if (ratio > most.ratio) most = {reason, ratio};
-    }
+  if (waits == seen.lately.end() || !waits->is_object()) return out;
+  for (const auto& [reason, share] : waits->items()) {
+    const double ratio = share.is_number() ? share.get<double>() : 0;
+    out.cpu -= ratio;
+    if (ratio <= out.ratio) continue;
+    out.reason = reason;
+    out.ratio = ratio;
   }
-  return most.ratio >= cpu.ratio ? most : cpu;
+  return out;
 }
 
 int percent(double ratio) { return static_cast<int>(std::lround(100 * ratio)); }
@@ -393,9 +398,16 @@ std::string running(const Seen& seen) {
     return fmt::format("{}, and nothing holds it: its own work takes the time.{}", begins,
                        lately_text(seen));
   }
-  const Lack lack = most_lacked(seen);
+  const Lacked lack = most_lacked(seen);
+  if (lack.ratio <= kNotable) {
+    return fmt::format(
+        "{}, and nothing of Switchyard's holds it.{} For the rest its CPU brought no "
+        "work: its input, or its waits for other ranks, take that time.",
+        begins, lately_text(seen));
+  }
   const auto with = [&](const std::string& what, const std::string& help) {
-    return fmt::format("{}, slowed down by {}.{} {}", begins, what, lately_text(seen), help);
+    return fmt::format("{}, slowed down by {}.{} {}{}", begins, what, lately_text(seen), help,
+                       lack.cpu > kNotable ? " For the rest its CPU brought no work." : "");
   };
   if (lack.reason == "slices") return with("time slices of other jobs", slices_help(seen));
   if (lack.reason == "turn") return with("turns of other jobs", share_help(seen, seen.other()));
@@ -405,12 +417,6 @@ std::string running(const Seen& seen) {
     const std::string name =
         !guarded.empty() && guarded[0].is_string() ? guarded[0].get<std::string>() : "";
     return with("another job's --guard", guard_help(name));
-  }
-  if (lack.reason == "cpu" || lack.ratio <= 0) {
-    return fmt::format(
-        "{}, and nothing of Switchyard's holds it.{} For the rest its CPU brought no "
-        "work: its input, or its waits for other ranks, take that time.",
-        begins, lately_text(seen));
   }
   return fmt::format("{} again.{} What it waited for is over.", begins, lately_text(seen));
 }

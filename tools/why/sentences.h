@@ -37,7 +37,7 @@
 //     most is lacked by limit      a higher limit
 //     most is lacked by guard      the job that guards itself
 //     most is lacked by others     what it was: a pause, memory, a swap
-//     most is not lacked           its CPU brought no work
+//     none lacks it 10 %           its CPU brought no work; also told beside one of these
 //
 // Ranks that stand still, and moves that failed, are told after that.
 //
