@@ -135,6 +135,7 @@ struct Options {
 // A listing goes on after so long.
 constexpr std::chrono::seconds kAgain{1};
 
+// NOLINTNEXTLINE(bugprone-exception-escape): to move JSON throws nothing
 struct Listing {
   nlohmann::json selected;  // as the monitor has it, with the jobs that are selected
   std::string summary;      // of all jobs; empty: there is none
