@@ -13,7 +13,8 @@ import sys
 from pathlib import Path
 
 FOLDER = Path(__file__).resolve().parent.parent / "docs/reference"
-PAGES = ("ps", "job", "stats", "events", "report", "status", "policy", "backend", "config", "stop", "version",
+PAGES = ("ps", "job", "inspect", "stats", "events", "report", "status", "policy", "backend", "config", "stop",
+         "version",
          "doctor")
 
 HEAD = """# JSON listings
@@ -49,7 +50,8 @@ def rows(schema, prefix=""):
         name = prefix + key
         text = member.get("description", "")
         if "enum" in member:
-            text += ": " + ", ".join(f"`{word}`" for word in member["enum"])
+            text += ": " + ", ".join(f"`{word}`" for word in member["enum"]
+                                     if word is not None)
         items = member.get("items")
         if items and "$ref" in items:
             text += "; each as in [job](#job)"

@@ -12,6 +12,7 @@
 #include "tools/config/config.h"
 #include "tools/doctor/doctor.h"
 #include "tools/events/events.h"
+#include "tools/inspect/inspect.h"
 #include "tools/migrate/migrate.h"
 #include "tools/pause/pause.h"
 #include "tools/policy/policy.h"
@@ -24,6 +25,7 @@
 #include "tools/stop/stop.h"
 #include "tools/swap/swap.h"
 #include "tools/version/version.h"
+#include "tools/why/why.h"
 
 namespace {
 
@@ -44,6 +46,8 @@ void declare(tools::CommandLine& line) {
   tools::add_run(line);
   tools::add_status(line);
   tools::add_ps(line);
+  tools::add_why(line);
+  tools::add_inspect(line);
   tools::add_stats(line);
   tools::add_report(line);
   tools::add_events(line);
@@ -70,8 +74,7 @@ struct Elsewhere {
 constexpr Elsewhere kElsewhere[] = {
     {"list", "`switchyard ps` lists the jobs"},
     {"ls", "`switchyard ps` lists the jobs"},
-    {"inspect", "`switchyard ps --json` tells all of the jobs"},
-    {"show", "`switchyard ps --json` tells all of the jobs"},
+    {"show", "`switchyard inspect NAME` tells all of a job"},
     {"update", "`switchyard set NAME` changes a running job"},
     {"unpause", "`switchyard resume NAME` resumes a paused job"},
     {"start", "`switchyard run -- COMMAND` starts a job"},

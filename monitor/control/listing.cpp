@@ -211,6 +211,8 @@ void list_state(Monitor& monitor, const status::Status& status, Time now, json& 
   const status::By& by = status.by;
   const std::string user = by.uid ? user_name(*by.uid) : "";
   out["state"] = key_of(status.code.state);
+  const char* key = key_of(status.code.reason);
+  out["reason"] = key != nullptr ? json(key) : json(nullptr);
   out["state_reason"] = reason.empty() ? json(nullptr) : json(reason);
   out["state_text"] = text_of(status, by.job == 0 ? user : "");
   out["state_since_seconds"] = seconds(now - status.since);

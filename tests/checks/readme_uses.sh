@@ -28,7 +28,7 @@ comes() {
   local name; name="$(sed -n 's/.*--name \([a-z]*\).*/\1/p' <<< "$1")"
   for _ in $(seq 600); do
     switchyard ps --json | grep -q "\"name\": \"$name\"" &&
-      switchyard ps | grep -q "^$name .*MiB" && return 0
+      switchyard ps | grep -q "^$name .*[0-9]M/" && return 0
     sleep 0.1
   done
   echo "readme_uses: job $name did not come: $1" >&2; exit 1
@@ -39,8 +39,8 @@ compare() {
   case "$1" in
     *"switchyard ps"*)
       diff <(head -1 "$folder/said" | plain) <(head -1 "$folder/shown" | plain) &&
-        diff <(awk 'NR > 1 {print $1}' "$folder/said" | sort) \
-          <(awk 'NR > 1 {print $1}' "$folder/shown" | sort) ;;
+        diff <(awk 'NR > 1 {print $1}' "$folder/said" | plain | sort) \
+          <(awk 'NR > 1 {print $1}' "$folder/shown" | plain | sort) ;;
     *) diff <(plain < "$folder/said") <(plain < "$folder/shown") ;;
   esac || { echo "readme_uses: '$1' says the left, the README the right" >&2; exit 1; }
 }

@@ -234,7 +234,7 @@ TEST_F(Listing, AFullDiskIsNoUnexpectedError) {
 
 TEST_F(Listing, WordsOfOtherToolsAreAnswered) {
   const std::pair<const char*, const char*> hints[] = {
-      {"list", "`switchyard ps`"},     {"inspect", "`switchyard ps --json`"},
+      {"list", "`switchyard ps`"},     {"show", "`switchyard inspect NAME`"},
       {"kill", "`kill PID` ends one"}, {"logs", "terminal or file"},
       {"update", "`switchyard set"},   {"unpause", "`switchyard resume"},
   };

@@ -64,6 +64,7 @@ TEST_F(Schema, ListingsWithJobsInEachState) {
   for (const char* what : {"ps", "status", "version", "policy", "backend"}) {
     EXPECT_EQ(faults(cli({what, "--json"}), what), Words{}) << what;
   }
+  EXPECT_EQ(faults(cli({"inspect", "lender"}), "inspect"), Words{});
   const Words changes[] = {{"set", "lender", "--share", "2"},
                            {"pause", "lender", "--timeout", "60s"},
                            {"resume", "lender"},

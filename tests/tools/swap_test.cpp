@@ -149,20 +149,21 @@ TEST(Swap, PsShowsWhereTheMemoryIs) {
 TEST(Swap, PsShowsTheReasonThatTheMonitorGives) {
   json waiting = job("waiting", "waiting");
   waiting["state_reason"] = "memory of serve";
-  EXPECT_TRUE(run({"ps"}, listing(waiting)).has(" waiting (memory of serve) "));
+  EXPECT_TRUE(run({"ps"}, listing(waiting)).has(" waiting: memory of serve "));
   json paused = job("swapped", "paused");
   paused["state_reason"] = "swapped";
-  EXPECT_TRUE(run({"ps"}, listing(paused)).has(" paused (swapped) "));
+  EXPECT_TRUE(run({"ps"}, listing(paused)).has(" paused: swapped "));
   paused["pause_seconds"] = 42;
-  EXPECT_TRUE(run({"ps"}, listing(paused)).has(" paused (swapped) 42 s "));
+  EXPECT_TRUE(run({"ps"}, listing(paused)).has(" paused: swapped, 42s left "));
 }
 
-TEST(Swap, PsHasItsColumnOnlyWhenSomeJobIsSwappable) {
-  const Said with = run({"ps"}, listing(job("swapped")));
+TEST(Swap, PsWideShowsWhatIsResidentOfASwappableJob) {
+  const Said with = run({"ps", "-o", "wide"}, listing(job("swapped")));
   EXPECT_TRUE(with.has("RESIDENT"));
-  EXPECT_TRUE(with.has(" 2 GiB "));
+  EXPECT_TRUE(with.has(" 2G ")) << with.out;
   json plain = job("resident");
   plain["swappable"] = false;
+  EXPECT_FALSE(run({"ps", "-o", "wide"}, listing(plain)).has(" 12G ")) << "12G/- is its memory";
   EXPECT_FALSE(run({"ps"}, listing(plain)).has("RESIDENT"));
 }
 

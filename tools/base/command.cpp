@@ -98,6 +98,8 @@ std::string unexpected(const CLI::App& app, const std::string& subcommand,
 
 }  // namespace
 
+std::string Subcommand::name() const { return app_.get_name(); }
+
 Subcommand& Subcommand::word(const char* name, std::string& out, const std::string& meaning) {
   app_.add_option(name, out, meaning);
   return *this;
@@ -106,6 +108,12 @@ Subcommand& Subcommand::word(const char* name, std::string& out, const std::stri
 Subcommand& Subcommand::required_word(const char* name, std::string& out,
                                       const std::string& meaning) {
   app_.add_option(name, out, meaning)->required();
+  return *this;
+}
+
+Subcommand& Subcommand::words(const char* name, std::vector<std::string>& out,
+                              const std::string& meaning) {
+  app_.add_option(name, out, meaning);
   return *this;
 }
 

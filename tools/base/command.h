@@ -31,13 +31,13 @@ class Subcommand {
   // `code` receives what the subcommand returns.
   Subcommand(CLI::App& app, int& code) : app_(app), code_(code) {}
 
+  std::string name() const;
+
   // A word without dashes that may be left out, and one that may not.
   Subcommand& word(const char* name, std::string& out, const std::string& meaning);
   Subcommand& required_word(const char* name, std::string& out, const std::string& meaning);
-  // NAME: the job that it is about.
-  Subcommand& job_word(std::string& out) {
-    return required_word("NAME", out, "the job's name or id");
-  }
+  // As many words as there are.
+  Subcommand& words(const char* name, std::vector<std::string>& out, const std::string& meaning);
   // `type` names the value in --help.
   Subcommand& option(const char* name, const char* type, const Take& take,
                      const std::string& meaning);

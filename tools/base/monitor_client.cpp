@@ -256,7 +256,9 @@ Result<nlohmann::json> MonitorClient::ask(const nlohmann::json& request, Millise
     if (!reply) return reply;
     const auto listed = reply->find(list);
     const bool lists = listed != reply->end() && listed->is_array();
-    if (lists) jobs.insert(jobs.end(), listed->begin(), listed->end());
+    if (lists) {
+      for (nlohmann::json& job : *listed) jobs.push_back(std::move(job));
+    }
     const auto more = reply->find("more_after");
     if (more == reply->end() || !more->is_number_unsigned() || *more <= part["after"]) {
       if (lists) *listed = std::move(jobs);

@@ -12,6 +12,7 @@
 
 #include "switchyard/printable.h"
 #include "switchyard/status.h"
+#include "tools/base/terminal.h"
 
 namespace switchyard::tools {
 
@@ -73,17 +74,7 @@ std::string paint(Tone tone, std::string_view text) {
   return fmt::format("\x1b[{}m{}\x1b[0m", code, text);
 }
 
-const char* arrow() {
-  // The first that is set decides, as for setlocale().
-  for (const char* variable : {"LC_ALL", "LC_CTYPE", "LANG"}) {
-    const char* locale = std::getenv(variable);
-    if (locale == nullptr || locale[0] == '\0') continue;
-    const std::string_view name = locale;
-    const bool utf8 = name.find("UTF-8") != name.npos || name.find("utf8") != name.npos;
-    return utf8 ? "→" : "->";
-  }
-  return "->";
-}
+const char* arrow() { return utf8_locale() ? "→" : "->"; }
 
 std::string human_bytes(std::uint64_t bytes) {
   static constexpr const char* kUnits[] = {"B", "KiB", "MiB", "GiB", "TiB"};

@@ -3,6 +3,7 @@
 // Threading: a plain value.
 #pragma once
 
+#include <cstddef>
 #include <string>
 #include <vector>
 
@@ -24,7 +25,9 @@ class Table {
     Cell(const char* t) : text(t) {}
   };
 
-  explicit Table(std::vector<Column> columns) : columns_(std::move(columns)) {}
+  // `gap`: the blanks between two columns.
+  explicit Table(std::vector<Column> columns, std::size_t gap = 2)
+      : columns_(std::move(columns)), gap_(gap) {}
 
   // A row may have fewer cells than there are columns; the rest are empty.
   void add(std::vector<Cell> row) { rows_.push_back(std::move(row)); }
@@ -34,6 +37,7 @@ class Table {
 
  private:
   std::vector<Column> columns_;
+  std::size_t gap_;
   std::vector<std::vector<Cell>> rows_;
 };
 

@@ -6,13 +6,14 @@
 
 #include "tools/base/interrupt.h"
 #include "tools/base/monitor_client.h"
+#include "tools/base/targets.h"
 #include "tools/swap/swap.h"
 
 namespace switchyard::tools {
 namespace {
 
 struct Options {
-  std::string target;
+  Selection selection;
   std::string to;
   bool json = false;
 };
@@ -34,38 +35,42 @@ paused or swapped out stays so on the other GPU.
 Exit status: 0, 2 bad value, 3 no monitor, 4 no such job or GPU, 5 not yours, 6 it cannot go there
 (and why), 7 not in time.)";
 
+std::optional<Error> migrate_one(const Options& options, const Target& target) {
+  const Interruptible until_answered;
+  auto reply = MonitorClient::ask_any(
+      {{"op", "migrate"}, {"target", target.id}, {"to", options.to}}, MonitorClient::kLeavingLimit);
+  if (!reply && Interruptible::came()) {
+    return Error{
+        kInterrupted,
+        fmt::format("the migration of '{}' goes on: `switchyard ps` shows it", target.name)};
+  }
+  if (!reply) return reply.error();
+  if (options.json) {
+    print_answer(*reply, target);
+  } else {
+    fmt::print("{}: moved to {}{}; {}\n", target.name,
+               options.to.rfind("GPU-", 0) == 0 ? "" : "GPU ", options.to, residency_text(*reply));
+  }
+  return std::nullopt;
+}
+
 int migrate(const Options& options) {
   if (options.to.empty()) {
     return fail({kUsage,
                  "migrate: --to GPU is missing: the index or the UUID of a GPU, as "
                  "`switchyard status` shows them"});
   }
-  const Interruptible until_answered;
-  auto reply =
-      MonitorClient::ask_any({{"op", "migrate"}, {"target", options.target}, {"to", options.to}},
-                             MonitorClient::kLeavingLimit);
-  if (!reply && Interruptible::came()) {
-    return fail(
-        {kInterrupted,
-         fmt::format("the migration of '{}' goes on: `switchyard ps` shows it", options.target)});
-  }
-  if (!reply) return fail(reply.error());
-  if (options.json) {
-    print_json(*reply);
-  } else {
-    fmt::print("{}: moved to {}{}; {}\n", options.target,
-               options.to.rfind("GPU-", 0) == 0 ? "" : "GPU ", options.to, residency_text(*reply));
-  }
-  return kOk;
+  return for_each_job(options.selection,
+                      [&](const Target& target) { return migrate_one(options, target); });
 }
 
 }  // namespace
 
 void add_migrate(CommandLine& line) {
   const auto options = std::make_shared<Options>();
-  line.add("migrate", "move a running job to another GPU", kExamples)
-      .job_word(options->target)
-      .option("--to", "GPU", options->to, "index or UUID of the GPU")
+  Subcommand sub = line.add("migrate", "move a running job to another GPU", kExamples);
+  take_jobs(sub, options->selection);
+  sub.option("--to", "GPU", options->to, "index or UUID of the GPU")
       .monitor_options(options->json, "print the job as JSON")
       .acts([options] { return migrate(*options); });
 }

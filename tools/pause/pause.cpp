@@ -7,6 +7,7 @@
 
 #include "switchyard/settings.h"
 #include "tools/base/monitor_client.h"
+#include "tools/base/targets.h"
 #include "tools/pause/watchdogs.h"
 #include "tools/swap/swap.h"
 
@@ -14,7 +15,7 @@ namespace switchyard::tools {
 namespace {
 
 struct Options {
-  std::string target;
+  Selection selection;
   std::optional<std::string> timeout;
   bool release = false;
   bool contexts = false;
@@ -35,7 +36,7 @@ constexpr char kPauseExamples[] = R"(Examples:
       true: nothing of it runs on the GPU; false: some work still ran after 1 s; null: unknown,
       because work was queued before it was counted
 
-NAME is a job's name or id as `switchyard ps` shows it. All its processes on all its GPUs are held,
+NAME is a job's name or id as `switchyard ps` shows it, or what `switchyard ps` takes. All its processes on all its GPUs are held,
 also those that start during the pause. Pausing a paused job sets a new time-out. Watchdogs and
 health checks (NCCL, load balancers) may consider a paused job dead after minutes. Of those that are
 known the first is named. docs/guide/pausing.md has them all.
@@ -74,29 +75,22 @@ bool is_paused(const std::string& target) {
   return false;
 }
 
-int pause(const Options& options) {
-  nlohmann::json request = {{"op", "pause"}, {"target", options.target}};
-  if (options.timeout) {
-    const auto span = parse_pause(*options.timeout);
-    if (!span) return fail(bad_value("--timeout", *options.timeout, kPauseForms));
-    const std::chrono::duration<double> seconds = *span;
-    if (seconds.count() > 0) request["timeout_seconds"] = seconds.count();
-  }
-  if (options.release || options.contexts) request["release"] = true;
-  if (options.contexts) request["contexts"] = true;
+std::optional<Error> pause_one(const Options& options, nlohmann::json request,
+                               const Target& target) {
+  request["target"] = target.id;
   auto reply = request.contains("release")
-                   ? ask_to_leave(request, is_paused(options.target) ? "swap-in" : "resume")
+                   ? ask_to_leave(request, is_paused(target.id) ? "swap-in" : "resume", target.name)
                    : MonitorClient::ask_any(request, MonitorClient::kLeavingLimit);
-  if (!reply) return fail(reply.error());
+  if (!reply) return reply.error();
   const auto watchdog = first_watchdog(watched(*reply));
   if (options.json) {
     (*reply)["watchdog"] = as_json(watchdog);
-    print_json(*reply);
-    return kOk;
+    print_answer(*reply, target);
+    return std::nullopt;
   }
   const bool timed = request.contains("timeout_seconds");
   const std::string limit = timed ? " for " + *options.timeout : "";
-  fmt::print("{}: paused{}; {}{}\n", options.target, limit,
+  fmt::print("{}: paused{}; {}{}\n", target.name, limit,
              request.contains("release") ? residency_text(*reply) : drained(*reply),
              watchdog ? "; " + safe_text(*watchdog) : "");
   if (watchdog && timed && request["timeout_seconds"].get<double>() > watchdog->seconds) {
@@ -106,34 +100,53 @@ int pause(const Options& options) {
     complain(
         fmt::format("'{}' has several processes: each is held at its own next call, so their "
                     "collectives may stop halfway",
-                    options.target));
+                    target.name));
   }
-  return kOk;
+  return std::nullopt;
+}
+
+int pause(const Options& options) {
+  nlohmann::json request = {{"op", "pause"}};
+  if (options.timeout) {
+    const auto span = parse_pause(*options.timeout);
+    if (!span) return fail(bad_value("--timeout", *options.timeout, kPauseForms));
+    const std::chrono::duration<double> seconds = *span;
+    if (seconds.count() > 0) request["timeout_seconds"] = seconds.count();
+  }
+  if (options.release || options.contexts) request["release"] = true;
+  if (options.contexts) request["contexts"] = true;
+  return for_each_job(options.selection,
+                      [&](const Target& target) { return pause_one(options, request, target); });
+}
+
+std::optional<Error> resume_one(const Options& options, const Target& target) {
+  auto reply = MonitorClient::ask_any({{"op", "resume"}, {"target", target.id}});
+  if (!reply) return reply.error();
+  if (options.json) {
+    print_answer(*reply, target);
+    return std::nullopt;
+  }
+  const bool back = text_of(*reply, "residency", "resident") == "resident";
+  const auto was = reply->find("was_paused");
+  const bool ran = was != reply->end() && was->is_boolean() && !was->get<bool>();
+  fmt::print("{}: {}\n", target.name,
+             !back ? residency_text(*reply)
+             : ran ? "it was not paused"
+                   : "resumed");
+  return std::nullopt;
 }
 
 int resume(const Options& options) {
-  auto reply = MonitorClient::ask_any({{"op", "resume"}, {"target", options.target}});
-  if (!reply) return fail(reply.error());
-  if (options.json) {
-    print_json(*reply);
-  } else {
-    const bool back = text_of(*reply, "residency", "resident") == "resident";
-    const auto was = reply->find("was_paused");
-    const bool ran = was != reply->end() && was->is_boolean() && !was->get<bool>();
-    fmt::print("{}: {}\n", options.target,
-               !back ? residency_text(*reply)
-               : ran ? "it was not paused"
-                     : "resumed");
-  }
-  return kOk;
+  return for_each_job(options.selection,
+                      [&](const Target& target) { return resume_one(options, target); });
 }
 
 // The common part of both.
 Subcommand add(CommandLine& line, const char* name, const char* meaning, const char* examples,
                Options& options) {
-  return line.add(name, meaning, examples)
-      .job_word(options.target)
-      .monitor_options(options.json, "print the job as JSON");
+  Subcommand sub = line.add(name, meaning, examples);
+  take_jobs(sub, options.selection);
+  return sub.monitor_options(options.json, "print the job as JSON");
 }
 
 }  // namespace

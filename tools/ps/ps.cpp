@@ -2,16 +2,22 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <chrono>
 #include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <utility>
 
 #include "tools/base/guards.h"
 #include "tools/base/monitor_client.h"
 #include "tools/base/stalls.h"
 #include "tools/base/table.h"
+#include "tools/base/targets.h"
+#include "tools/base/terminal.h"
 #include "tools/base/unserved.h"
 #include "tools/ps/about.h"
+#include "tools/ps/drawing.h"
 #include "tools/ps/memory.h"
 #include "tools/ps/unmanaged.h"
 
@@ -20,28 +26,38 @@ namespace {
 
 constexpr char kExamples[] = R"(Examples:
   switchyard ps
+  switchyard ps 'train-*' --state held,waiting
+  switchyard ps --gpu 0 -o wide
   switchyard ps -a
-  switchyard ps --memory
+  switchyard ps --format '{name} {memory}'
+  switchyard pause $(switchyard ps -q --user alice)
   switchyard ps --json | jq '.jobs[] | {name, user, state}'
 
-One line per job and GPU. SHARE is asked/got in percent of the GPU's time; got is '-' until it is
-known, and has a '~' where time slices allot it and nothing measures it. DEADLINE is the time left.
-A pause with a time-out shows the time left, too. SLICE is the hardware time slice in force;
-'default' is the driver's own. '!' means that the driver refused the slice that was asked for.
-RESIDENT is the part of MEMORY that is on the device, for swappable jobs. RANK is the job's ranks on
-that GPU, of how many, in its largest NCCL communicator.
+One row per job, in the columns of the terminal (or COLUMNS); a pipe gets it uncut. NAME is a job's
+name or id, the beginning of an id, the PID of one of its processes, or a pattern. Each command that
+takes a NAME takes these, and the options --user, --gpu and --state. A job must fit all of them.
 
-STATE says why a job does not run:
-  held (limit)              it has used up its --limit
-  held (guard)              it slows down a job that has a --guard; a line below names that
-  held (cut)                its ranks are being stopped together, for a pause, a swap or a turn
-  waiting (turn)            another job has the GPU
-  waiting (memory)          it needs memory of the GPU; 'memory of NAME' names the job that has it
-  stopped (signal)          its process can't act: it is stopped by a signal, or by a debugger, in
+GPU are the indices of those where it has work or memory. GPU% is what it got of their time lately,
+on the mean; '~': time slices allot it and nothing measures it. MEM/QUOTA is on these GPUs together.
+The last line counts all jobs. It names idle jobs that hold memory and GPUs that nobody uses.
+
+-o wide has more columns: ASKED% of the time that the settings ask for, WEIGHT (--share), RESIDENT
+memory of swappable jobs, SLICE, the hardware time slice in force ('default' is the driver's own,
+'!': the driver refused it), and RANKS of its largest NCCL communicator, of how many.
+
+STATE says why a job does not run; `switchyard why NAME` says more:
+  held: limit 30%           it has used up its --limit
+  held: guard of NAME       it slows down a job that has a --guard; a line below names that
+  stopping for a pause      its ranks are being stopped together, for a pause, a swap or a turn
+  waiting: turn of NAME     another job has the GPU
+  waiting: 8 GiB of NAME    it needs memory of the GPU, and that job has it
+  stopped: signal           its process can't act: it is stopped by a signal, or by a debugger, in
                             a frozen cgroup, writes a core dump, or waits for a disk
-  idle (no CUDA yet)        it has made no CUDA context
-  unmanaged (old library)   its library speaks another version than the monitor
-  swapped (...), moving     its memory is in the host, or is being copied; 'GPU 1' names where, if
+  stalled: rank 1           its other ranks wait for this one; a line below tells more
+  no CUDA yet               it has made no CUDA context
+  unmanaged: old library    its library speaks another version than the monitor
+  swapped: ..., moving in 42%
+                            its memory is in the host, or is being copied; 'GPU 1' names where, if
                             that of another GPU is still there; 'parked on' names another GPU
                             that has it instead of the host
 
@@ -56,138 +72,9 @@ estimated from NVML's samples, so it has a '~'. COMMAND is for root and the owne
 Without -a the last line counts them.
 
 Without a monitor there are no jobs: the table is empty, and the GPUs' processes stand below it.
-Exit status: 0, also without a monitor; 2 a socket path that is too long, 3 nothing listens at a
-socket that was named or left behind, 5 that monitor is not to be trusted, 7 it does not answer.)";
-
-std::string ratio(const nlohmann::json& gpu, const char* key) {
-  const auto found = gpu.find(key);
-  if (found == gpu.end() || !found->is_number()) return "-";
-  return fmt::format("{:.0f}%", found->get<double>() * 100);
-}
-
-// "25%/~24%": asked and got. A share that slices allot is marked.
-std::string share_text(const nlohmann::json& gpu) {
-  return fmt::format("{}/{}{}", ratio(gpu, "share_asked_ratio"),
-                     truth_of(gpu, "share_got_estimated") ? "~" : "",
-                     ratio(gpu, "share_got_ratio"));
-}
-
-// "held (limit)", "paused (swapped) 42 s": the state, the reason that the monitor gives for it, and
-// what is left of a pause.
-std::string state_text(const nlohmann::json& job, const std::string& state) {
-  const std::string reason = text_of(job, "state_reason", "");
-  std::string text = reason.empty() ? state : fmt::format("{} ({})", state, reason);
-  const auto left = job.find("pause_seconds");
-  if (state != "paused" || left == job.end() || !left->is_number()) return text;
-  return text + " " + human_seconds(static_cast<double>(number_of(job, "pause_seconds")));
-}
-
-// Of the job's further GPUs: where its memory is, unless it is there.
-std::string residency_text(const nlohmann::json& gpu) {
-  const std::string where = text_of(gpu, "residency");
-  return where == "resident" ? "" : where;
-}
-
-// The time left until its deadline; late ones count upwards.
-std::string deadline(const nlohmann::json& job) {
-  const auto found = job.find("deadline_seconds");
-  if (found == job.end() || !found->is_number()) return "-";
-  const double left = found->get<double>();
-  return left < 0 ? human_seconds(-left) + " late" : human_seconds(left);
-}
-
-std::string memory(const nlohmann::json& gpu) {
-  const std::uint64_t quota = number_of(gpu, "memory_quota_bytes");
-  const std::string used = human_bytes(number_of(gpu, "memory_used_bytes"));
-  return quota == 0 ? used : used + " / " + human_bytes(quota);
-}
-
-std::string resident(const nlohmann::json& job, const nlohmann::json& gpu) {
-  if (!truth_of(job, "swappable")) return "-";
-  return human_bytes(number_of(gpu, "memory_resident_bytes"));
-}
-
-// The ranks on this GPU, and how many there are: "0/2" or "2,3/4".
-std::string ranks(const nlohmann::json& job, const nlohmann::json& gpu) {
-  const auto& communicators = list_of(job, "communicators");
-  if (communicators.empty()) return "-";
-  std::string text;
-  for (const auto& rank : list_of(communicators[0], "ranks")) {
-    if (text_of(rank, "gpu_uuid") != text_of(gpu, "uuid")) continue;
-    const auto number = rank.find("rank");
-    const bool known = number != rank.end() && number->is_number_unsigned();
-    text +=
-        (text.empty() ? "" : ",") + (known ? std::to_string(number->get<std::uint64_t>()) : "?");
-  }
-  return text.empty() ? "-" : fmt::format("{}/{}", text, number_of(communicators[0], "size"));
-}
-
-std::string slice(const nlohmann::json& gpu) {
-  const std::string status = text_of(gpu, "slice_status");
-  if (status == "none") return "-";
-  const std::string text = human_micros(number_of(gpu, "slice_in_force_us"));
-  return status == "refused" ? text + " !" : text;
-}
-
-std::string pids(const nlohmann::json& job) {
-  std::string text;
-  const auto& processes = list_of(job, "processes");
-  constexpr std::size_t kShown = 4;
-  for (std::size_t i = 0; i < std::min(processes.size(), kShown); ++i) {
-    if (i > 0) text += ',';
-    text += std::to_string(number_of(processes[i], "pid"));
-  }
-  if (processes.size() > kShown) text += fmt::format(" +{}", processes.size() - kShown);
-  return text;
-}
-
-Tone tone_of(const std::string& state) {
-  if (state == "running") return Tone::kGood;
-  return state == "idle" ? Tone::kFaint : Tone::kWarning;
-}
-
-// Columns for some jobs alone: RESIDENT stands behind MEMORY, when some job's memory can leave;
-// RANK before GPU, when some job has communicators.
-constexpr std::size_t kResidentColumn = 8;
-constexpr std::size_t kRankColumn = 11;
-struct Extra {
-  bool resident = false;
-  bool ranks = false;
-};
-
-void add_job(Table& table, const nlohmann::json& job, const Extra& extra) {
-  const std::string state = text_of(job, "state");
-  const std::string priority = text_of(job, "priority");
-  const auto row = [&](const nlohmann::json& gpu, bool first) -> std::vector<Table::Cell> {
-    const bool placed = gpu.is_object();
-    const auto name = text_of(job, "name", text_of(job, "job"));
-    std::vector<Table::Cell> cells = {
-        first ? name : "",
-        first ? text_of(job, "user") : "",
-        first ? priority : "",
-        {first ? state_text(job, state) : residency_text(gpu),
-         tone_of(first ? state : text_of(gpu, "residency"))},
-        placed ? share_text(gpu) : "-",
-        first ? percent_of(job, "limit_ratio") : "",
-        first ? deadline(job) : "",
-        placed ? memory(gpu) : "-",
-        placed ? slice(gpu) : "-",
-        placed ? std::to_string(number_of(gpu, "launches") + number_of(gpu, "graph_launches"))
-               : "-",
-        placed ? std::to_string(number_of(gpu, "refusals")) : "-",
-        placed ? text_of(gpu, "uuid").substr(0, 12) : "-",
-        first ? human_seconds(static_cast<double>(number_of(job, "since_seconds"))) : "",
-        first ? pids(job) : ""};
-    if (extra.ranks) cells.insert(cells.begin() + kRankColumn, placed ? ranks(job, gpu) : "-");
-    if (extra.resident) {
-      cells.insert(cells.begin() + kResidentColumn, placed ? resident(job, gpu) : "-");
-    }
-    return cells;
-  };
-  const auto& gpus = list_of(job, "gpus");
-  if (gpus.empty()) table.add(row(nullptr, true));
-  for (std::size_t i = 0; i < gpus.size(); ++i) table.add(row(gpus[i], i == 0));
-}
+Exit status: 0, also without a monitor; 2 a bad value, an ambiguous id or a socket path that is too
+long, 3 nothing listens at a socket that was named or left behind, 4 no such job, 5 that monitor is
+not to be trusted, 7 it does not answer.)";
 
 void print_best_effort(const nlohmann::json& jobs) {
   for (const auto& job : jobs) {
@@ -228,78 +115,128 @@ void print_stuck(const nlohmann::json& jobs) {
   }
 }
 
-void print_jobs(const nlohmann::json& jobs) {
-  using enum Table::Align;
-  Extra extra;
-  for (const auto& job : jobs) {
-    extra.resident = extra.resident || truth_of(job, "swappable");
-    extra.ranks = extra.ranks || !list_of(job, "communicators").empty();
-  }
-  std::vector<Table::Column> columns = {{"NAME"},
-                                        {"USER"},
-                                        {"PRIORITY"},
-                                        {"STATE"},
-                                        {"SHARE", kRight},
-                                        {"LIMIT", kRight},
-                                        {"DEADLINE", kRight},
-                                        {"MEMORY", kRight},
-                                        {"SLICE", kRight},
-                                        {"LAUNCHES", kRight},
-                                        {"REFUSED", kRight},
-                                        {"GPU"},
-                                        {"SINCE", kRight},
-                                        {"PIDS"}};
-  if (extra.ranks) columns.insert(columns.begin() + kRankColumn, {"RANK", kRight});
-  if (extra.resident) columns.insert(columns.begin() + kResidentColumn, {"RESIDENT", kRight});
-  Table table(std::move(columns));
-  for (const auto& job : jobs) add_job(table, job, extra);
-  fmt::print("{}", table.render());
-}
-
 struct Options {
-  bool json = false;
-  bool memory = false;
-  bool all = false;
+  Selection selection;
+  std::string output, format;
+  bool json = false, memory = false, quiet = false, per_gpu = false, watch = false, all = false;
 };
 
-int ps(const Options& options) {
-  auto reply = MonitorClient::ask_any({{"op", "ps"}});
-  const bool unserved = !reply && is_unserved(reply.error());
-  if (unserved) reply = list_unserved();
-  if (!reply) return fail(reply.error());
-  if (options.json) {
-    add_about(*reply, std::chrono::system_clock::now());
-    print_json(*reply);
-    return kOk;
+// A listing goes on after so long.
+constexpr std::chrono::seconds kAgain{1};
+
+// NOLINTNEXTLINE(bugprone-exception-escape): to move JSON throws nothing
+struct Listing {
+  nlohmann::json selected;  // as the monitor has it, with the jobs that are selected
+  std::string summary;      // of all jobs; empty: there is none
+  bool unserved = false, observed = false;
+
+  const nlohmann::json& jobs() const { return list_of(selected, "jobs"); }
+};
+
+// Two requests, however many jobs there are: the listing comes in parts of 128 KiB.
+Result<Listing> look(const Options& options) {
+  Listing out;
+  const bool draws = !options.json && !options.quiet && options.format.empty();
+  auto monitor = MonitorClient::connect_reader();
+  auto reply = monitor ? monitor->ask({{"op", "ps"}}) : monitor.error();
+  out.unserved = !reply && is_unserved(reply.error());
+  if (out.unserved) reply = list_unserved();
+  if (!reply) return reply.error();
+  out.selected = std::move(*reply);
+  if (out.unserved && !options.selection.words.empty()) {
+    return no_such_job(options.selection.words.front());
   }
-  const auto& jobs = list_of(*reply, "jobs");
-  const bool observed = say_observed(*reply);
-  if (unserved) {
+  if (!draws) {
+    // The listing says it by itself.
+  } else if (out.unserved) {
     say_unserved();
-  } else if (jobs.empty() && !observed) {
+  } else if ((out.observed = say_observed(out.selected))) {
+    // It has no jobs.
+  } else if (out.jobs().empty()) {
     complain(kNoJobs);
+  } else if (!options.memory) {
+    const auto status = monitor->ask({{"op", "status"}});
+    out.summary =
+        summary_of(out.selected, status ? list_of(*status, "gpus") : nlohmann::json::array());
   }
+  if (const auto refused = keep_selected(out.selected, options.selection)) return *refused;
+  return out;
+}
+
+void print_notes(const nlohmann::json& jobs) {
+  print_best_effort(jobs);
+  print_undrained(jobs);
+}
+
+void print_listing(const Options& options, const Listing& listing) {
+  const Paper paper{options.output == "wide" ? 0 : terminal_columns(), utf8_locale()};
   if (options.memory) {
-    print_memory(jobs);
+    print_memory(listing.jobs());
   } else {
-    print_jobs(jobs);
-    print_best_effort(jobs);
-    print_undrained(jobs);
+    fmt::print("{}",
+               draw_table(rows_of(listing.jobs(), options.per_gpu),
+                          options.output == "wide" ? wide_fields() : default_fields(), paper));
+    print_notes(listing.jobs());
   }
-  print_stuck(jobs);
-  print_guards(jobs);
-  print_stalls(jobs);
-  print_unmanaged(list_of(*reply, "outside"),
-                  {.rows = options.all || unserved || observed, .managed = !unserved && !observed});
-  return kOk;
+  print_stuck(listing.jobs());
+  print_guards(listing.jobs());
+  print_stalls(listing.jobs());
+  if (!listing.summary.empty()) {
+    fmt::print("{}\n", paint(Tone::kFaint, filled(listing.summary, paper.columns)));
+  }
+  const bool managed = !listing.unserved && !listing.observed;
+  print_unmanaged(list_of(listing.selected, "outside"),
+                  {.rows = options.all || !managed, .managed = managed});
+}
+
+std::optional<Error> show(const Options& options, Listing listing) {
+  // Of 300 jobs this opens 300 files, which nobody needs for ids.
+  if (!options.quiet) add_about(listing.selected, std::chrono::system_clock::now());
+  if (options.json) {
+    (options.watch ? print_json_line : print_json)(std::move(listing.selected));
+    return std::nullopt;
+  }
+  if (options.quiet || !options.format.empty()) {
+    const auto text = draw_format(rows_of(listing.jobs(), options.per_gpu),
+                                  options.quiet ? "{id}" : options.format);
+    if (!text) return text.error();
+    fmt::print("{}", *text);
+    return std::nullopt;
+  }
+  // The upper left corner, and nothing below.
+  if (options.watch && colours(stdout)) fmt::print("\x1b[H\x1b[J");
+  print_listing(options, listing);
+  return std::nullopt;
+}
+
+int ps(Options& options) {
+  if (!options.output.empty() && options.output != "wide" && options.output != "json") {
+    return fail(bad_value("-o", options.output, "wide or json"));
+  }
+  options.json = options.json || options.output == "json";
+  for (;;) {
+    auto listing = look(options);
+    if (!listing) return fail(listing.error());
+    if (const auto refused = show(options, std::move(*listing))) return fail(*refused);
+    if (!options.watch) return kOk;
+    if (!output_written()) return kFailure;
+    std::this_thread::sleep_for(kAgain);
+  }
 }
 
 }  // namespace
 
 void add_ps(CommandLine& line) {
   const auto options = std::make_shared<Options>();
-  line.add("ps", "list the jobs: their settings and what they use", kExamples)
-      .flag("-a,--all", options->all, "show the unmanaged GPU processes, too")
+  Subcommand sub = line.add("ps", "list the jobs: what they do, and what they use", kExamples);
+  take_jobs_or_all(sub, options->selection);
+  sub.flag("-a,--all", options->all, "show the unmanaged GPU processes, too")
+      .option("-o,--output", "wide|json", options->output, "more columns, or JSON")
+      .option("--format", "TEXT", options->format,
+              "a line for each job, with {name}, {memory} and the like replaced")
+      .flag("-q,--quiet", options->quiet, "only the ids")
+      .flag("--per-gpu", options->per_gpu, "a row for each job and GPU")
+      .flag("--watch", options->watch, "go on, with a listing each second")
       .flag("--memory", options->memory,
             "show which memory can be swapped out, and why the rest cannot")
       .monitor_options(options->json)

@@ -7,12 +7,13 @@
 
 #include "tools/base/knobs.h"
 #include "tools/base/monitor_client.h"
+#include "tools/base/targets.h"
 
 namespace switchyard::tools {
 namespace {
 
 struct Options {
-  std::string target;
+  Selection selection;
   std::map<std::string, std::string> changes;
   bool json = false;
 };
@@ -27,7 +28,7 @@ constexpr char kExamples[] = R"(Examples:
   switchyard set train --deadline 1h30m
       90 minutes after the job's start, for `switchyard policy deadline`; none removes it
 
-NAME is a job's name or id as `switchyard ps` shows it. Changes take effect at once; no job is
+NAME is a job's name or id as `switchyard ps` shows it, or what `switchyard ps` takes. Changes take effect at once; no job is
 restarted. A quota below the job's present use refuses new allocations only. Exit status: 0, 2 bad
 value or nothing to set, 3 no monitor, 4 no such job, 5 not yours, 6 refused: not enough memory is
 unreserved, 7 the monitor does not answer in time.)";
@@ -70,26 +71,33 @@ std::string changeable_options() {
   return fmt::format("{} or {}", fmt::join(options, ", "), last);
 }
 
-int set(const Options& options) {
-  if (options.changes.empty()) {
-    return fail({kUsage, fmt::format("nothing to set for '{}': give {}", options.target,
-                                     changeable_options())});
+std::optional<Error> set_one(const Options& options, nlohmann::json request, const Target& target) {
+  request["target"] = target.id;
+  auto reply = MonitorClient::ask_any(request);
+  if (!reply) return reply.error();
+  if (options.json) {
+    print_answer(*reply, target);
+    return std::nullopt;
   }
-  nlohmann::json request = {{"op", "set"}, {"target", options.target}};
+  fmt::print("{}: {}\n", target.name, changes_text(options.changes, *reply));
+  const std::string quota = options.changes.contains("memory") ? quota_text(*reply) : "";
+  if (!quota.empty()) complain(target.name + ": " + quota);
+  return std::nullopt;
+}
+
+int set(const Options& options) {
+  if (options.changes.empty() && !options.selection.means_all()) {
+    return fail(
+        {kUsage, fmt::format("nothing to set for '{}': give {}",
+                             fmt::join(options.selection.words, "', '"), changeable_options())});
+  }
+  nlohmann::json request = {{"op", "set"}};
   for (const auto& [field, text] : options.changes) {
     if (auto refused = refuse(knob(field), knob(field).option, text)) return fail(*refused);
     request[field] = text;
   }
-  auto reply = MonitorClient::ask_any(request);
-  if (!reply) return fail(reply.error());
-  if (options.json) {
-    print_json(*reply);
-    return kOk;
-  }
-  fmt::print("{}: {}\n", options.target, changes_text(options.changes, *reply));
-  const std::string quota = options.changes.contains("memory") ? quota_text(*reply) : "";
-  if (!quota.empty()) complain(options.target + ": " + quota);
-  return kOk;
+  return for_each_job(options.selection,
+                      [&](const Target& target) { return set_one(options, request, target); });
 }
 
 }  // namespace
@@ -97,7 +105,7 @@ int set(const Options& options) {
 void add_set(CommandLine& line) {
   const auto options = std::make_shared<Options>();
   Subcommand sub = line.add("set", "change a running job", kExamples);
-  sub.job_word(options->target);
+  take_jobs(sub, options->selection);
   for (const Knob& knob : knobs()) {
     if (!knob.changeable) continue;
     const auto take = [options, &knob](const std::string& text) {

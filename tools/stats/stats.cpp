@@ -15,6 +15,7 @@
 #include "tools/base/sockets.h"
 #include "tools/base/stalls.h"
 #include "tools/base/table.h"
+#include "tools/base/targets.h"
 #include "tools/base/unserved.h"
 #include "tools/stats/communication.h"
 #include "tools/stats/ended.h"
@@ -29,7 +30,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 struct Options {
-  std::string target;
+  Selection selection;
   std::optional<std::string> interval;
   bool watch = false;
   bool json = false;
@@ -192,17 +193,9 @@ void print(const nlohmann::json& listing) {
   }
 }
 
-// Only the job that is asked for, by name or id; all where none is.
-void keep_only(nlohmann::json& listing, const std::string& target) {
-  if (target.empty()) return;
-  auto& jobs = listing["jobs"];
-  nlohmann::json kept = nlohmann::json::array();
-  for (auto& job : jobs) {
-    if (text_of(job, "name") == target || text_of(job, "job") == target) {
-      kept.push_back(std::move(job));
-    }
-  }
-  jobs = std::move(kept);
+// 'train', or as many as there are.
+std::string named(const Options& options) {
+  return fmt::format("'{}'", fmt::join(options.selection.words, "', '"));
 }
 
 struct Look {
@@ -217,16 +210,15 @@ Result<Look> ask(const Options& options, const Look* earlier = nullptr) {
       !reply && earlier != nullptr && reply.error().code == kMonitorUnreachable && monitor_absent();
   if (ended || (!reply && is_unserved(reply.error()))) {
     // A command that names a job expects one, unless it has seen that job already.
-    if (!options.target.empty() && earlier == nullptr) return no_such_job(options.target);
+    const auto& words = options.selection.words;
+    if (!words.empty() && earlier == nullptr) return no_such_job(words.front());
     reply = nlohmann::json{{"monitor", nullptr}, {"jobs", nlohmann::json::array()}};
   }
   if (!reply) return reply.error();
-  keep_only(*reply, options.target);
+  const auto refused =
+      keep_selected(*reply, options.selection, earlier != nullptr ? &earlier->listing : nullptr);
+  if (refused) return *refused;
   if (earlier != nullptr) keep_ended(earlier->listing, *reply);
-  if (!options.target.empty() && (*reply)["jobs"].empty()) {
-    return Error{kNoSuchJobOrGpu,
-                 fmt::format("no job '{}'; `switchyard ps` lists them", options.target)};
-  }
   return Look{std::move(*reply), Clock::now()};
 }
 
@@ -234,10 +226,10 @@ double between(const Look& before, const Look& after) {
   return std::chrono::duration<double>(after.at - before.at).count();
 }
 
-// The one job that was asked for has ended: there is nothing to wait for.
+// Those that were asked for by name have ended: there is nothing to wait for.
 bool all_ended(const Options& options, const Look& look) {
   const auto& jobs = list_of(look.listing, "jobs");
-  return !options.target.empty() && std::all_of(jobs.begin(), jobs.end(), has_ended);
+  return !options.selection.words.empty() && std::all_of(jobs.begin(), jobs.end(), has_ended);
 }
 
 // "'a', 'b'": those of which something is not known yet; empty: all is.
@@ -310,8 +302,8 @@ int stats(const Options& options) {
     const auto said = rates(before->listing, after->listing, between(*before, *after));
     if (!show(options, said)) return kFailure;
     if (all_ended(options, *after)) {
-      complain(fmt::format("job '{}' has ended: these figures are of its last {:.1f} s",
-                           options.target, number(said["jobs"][0], "interval_seconds")));
+      complain(fmt::format("job {} has ended: these figures are of its last {:.1f} s",
+                           named(options), number(said["jobs"][0], "interval_seconds")));
       return kOk;
     }
     if (!options.watch) return kOk;
@@ -325,9 +317,10 @@ int stats(const Options& options) {
 
 void add_stats(CommandLine& line) {
   const auto options = std::make_shared<Options>();
-  line.add("stats", "show what the jobs do: iterations, collectives, waits", kExamples)
-      .word("NAME", options->target, "one job's name or id")
-      .option("--interval", "TIME", options->interval, "count for so long (1s)")
+  Subcommand sub =
+      line.add("stats", "show what the jobs do: iterations, collectives, waits", kExamples);
+  take_jobs_or_all(sub, options->selection);
+  sub.option("--interval", "TIME", options->interval, "count for so long (1s)")
       .flag("--watch", options->watch, "go on, with one listing for each interval")
       .monitor_options(options->json)
       .acts([options] { return stats(*options); });

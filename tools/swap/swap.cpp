@@ -7,12 +7,13 @@
 
 #include "tools/base/interrupt.h"
 #include "tools/base/monitor_client.h"
+#include "tools/base/targets.h"
 
 namespace switchyard::tools {
 namespace {
 
 struct Options {
-  std::string target;
+  Selection selection;
   bool json = false;
 };
 
@@ -39,31 +40,34 @@ when other jobs have freed enough. The command answers when the memory is back, 
 the present state. Exit status: 0, 3 no monitor, 4 no such job, 5 not yours, 6 not started with
 --swappable, 7 the monitor does not answer in time.)";
 
-int ask(const Options& options, const char* op) {
-  const nlohmann::json request = {{"op", op}, {"target", options.target}};
+std::optional<Error> ask(const Options& options, const char* op, const Target& target) {
+  const nlohmann::json request = {{"op", op}, {"target", target.id}};
   auto reply = request["op"] == "swap-out"
-                   ? ask_to_leave(request, "swap-in")
+                   ? ask_to_leave(request, "swap-in", target.name)
                    : MonitorClient::ask_any(request, MonitorClient::kLeavingLimit);
-  if (!reply) return fail(reply.error());
+  if (!reply) return reply.error();
   if (options.json) {
-    print_json(*reply);
+    print_answer(*reply, target);
   } else {
-    fmt::print("{}: {}\n", options.target, residency_text(*reply));
+    fmt::print("{}: {}\n", target.name, residency_text(*reply));
   }
-  return kOk;
+  return std::nullopt;
 }
 
 void add(CommandLine& line, const char* op, const char* meaning, const char* examples) {
   const auto options = std::make_shared<Options>();
-  line.add(op, meaning, examples)
-      .job_word(options->target)
-      .monitor_options(options->json, "print the job as JSON")
-      .acts([options, op] { return ask(*options, op); });
+  Subcommand sub = line.add(op, meaning, examples);
+  take_jobs(sub, options->selection);
+  sub.monitor_options(options->json, "print the job as JSON").acts([options, op] {
+    return for_each_job(options->selection,
+                        [&](const Target& target) { return ask(*options, op, target); });
+  });
 }
 
 }  // namespace
 
-Result<nlohmann::json> ask_to_leave(const nlohmann::json& request, const char* undo) {
+Result<nlohmann::json> ask_to_leave(const nlohmann::json& request, const char* undo,
+                                    const std::string& name) {
   {
     const Interruptible until_answered;
     auto reply = MonitorClient::ask_any(request, MonitorClient::kLeavingLimit);
@@ -73,9 +77,9 @@ Result<nlohmann::json> ask_to_leave(const nlohmann::json& request, const char* u
   const auto back = MonitorClient::ask_any({{"op", undo}, {"target", target}});
   return Error{kInterrupted,
                back ? fmt::format("the {} of '{}' is cancelled: its memory stays, or comes back",
-                                  text_of(request, "op"), target)
+                                  text_of(request, "op"), name)
                     : fmt::format("the {} of '{}' goes on, because it could not be cancelled: {}",
-                                  text_of(request, "op"), target, back.error().text)};
+                                  text_of(request, "op"), name, back.error().text)};
 }
 
 std::string residency_text(const nlohmann::json& job) {

@@ -1,0 +1,95 @@
+#include "tools/why/why.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <memory>
+#include <thread>
+
+#include "tools/base/monitor_client.h"
+#include "tools/base/targets.h"
+#include "tools/base/terminal.h"
+#include "tools/stats/rates.h"
+#include "tools/why/sentences.h"
+
+namespace switchyard::tools {
+namespace {
+
+using nlohmann::json;
+using Clock = std::chrono::steady_clock;
+
+constexpr std::chrono::seconds kLately{1};
+
+constexpr char kExamples[] = R"(Examples:
+  switchyard why train
+      what it waits for, since when, whose doing that is, and what would help
+  switchyard why --user alice --state held,waiting
+
+A job that runs is told with what it had of the GPU within the last second, and with whose time
+slices it waited for. The command looks for a second then. NAME is a job's name or id, the
+beginning of an id, the PID of one of its processes, or a pattern such as 'train-*'.
+
+Exit status: 0, 2 a bad value or an ambiguous id, 3 no monitor, 4 no such job, also where it ended
+meanwhile, 7 the monitor does not answer.)";
+
+const json& job_of(const json& listing, const std::string& id) {
+  static const json none;
+  for (const json& job : list_of(listing, "jobs")) {
+    if (text_of(job, "job") == id) return job;
+  }
+  return none;
+}
+
+int why(const Selection& selection) {
+  const auto look = look_at(selection);
+  if (!look) return fail(look.error());
+  for (std::size_t i = 0; i < look->told.size(); ++i) {
+    fmt::print("{}{}\n", i == 0 ? "" : "\n", filled(look->told[i].why, terminal_columns()));
+  }
+  return kOk;
+}
+
+}  // namespace
+
+Result<Look> look_at(const Selection& selection) {
+  auto listing = list_for(selection);
+  if (!listing) return listing.error();
+  const auto found = select(list_of(*listing, "jobs"), selection);
+  if (!found) return found.error();
+  std::vector<std::string> ids;
+  bool again = false;
+  for (const std::size_t place : *found) {
+    const json& job = list_of(*listing, "jobs")[place];
+    ids.push_back(text_of(job, "job"));
+    again = again || needs_lately(job);
+  }
+  if (ids.empty()) return Error{kNoSuchJobOrGpu, "no job is selected"};
+  json lately;
+  if (again) {
+    const auto before = Clock::now();
+    std::this_thread::sleep_for(kLately);
+    auto next = list_for(selection);
+    if (!next) return next.error();
+    lately = rates(*listing, *next, std::chrono::duration<double>(Clock::now() - before).count());
+    *listing = std::move(*next);
+  }
+  Look look;
+  for (const std::string& id : ids) {
+    const json& job = job_of(*listing, id);
+    if (job.is_null()) continue;
+    look.told.push_back({job, why_text(list_of(*listing, "jobs"), job, job_of(lately, id))});
+  }
+  if (look.told.empty()) return Error{kNoSuchJobOrGpu, "the job ended meanwhile"};
+  look.listing = std::move(*listing);
+  return look;
+}
+
+void add_why(CommandLine& line) {
+  const auto selection = std::make_shared<Selection>();
+  Subcommand sub = line.add("why", "say why a job does not run, or is slow", kExamples);
+  take_jobs(sub, *selection);
+  sub.socket_option().acts([selection] { return why(*selection); });
+}
+
+}  // namespace switchyard::tools
