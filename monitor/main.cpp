@@ -163,6 +163,8 @@ int serve(const Options& options, std::vector<Fd> passed) {
   if (options.metrics && !(metrics_listener = listen_for_metrics(*options.metrics, why))) {
     return refuse(kFailure, why);
   }
+  // It may write for long at the end, when nobody is to find a socket where nobody answers.
+  std::unique_ptr<history::Store> history;
   // The claims come first: a second monitor that is refused must never have had a socket, on which
   // somebody could wait for it in vain.
   ListenSocket place;
@@ -176,7 +178,7 @@ int serve(const Options& options, std::vector<Fd> passed) {
   Monitor monitor(*gpus, settings, steady_now(),
                   [&entropy] { return (static_cast<std::uint64_t>(entropy()) << 32) | entropy(); });
   if (!settings.observes) restore_choice(monitor);
-  const auto history = open_history(options, *gpus);
+  history = open_history(options, *gpus);
   asio::io_context io(1);
   Server server(io, monitor);
   if (history != nullptr) {

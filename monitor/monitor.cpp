@@ -10,8 +10,8 @@
 
 #include "monitor/core/ancestry.h"
 #include "monitor/core/frames.h"
-#include "monitor/platform/text.h"
 #include "monitor/core/observing.h"
+#include "monitor/platform/text.h"
 #include "monitor/residency/gangs.h"
 #include "switchyard/printable.h"
 

@@ -37,7 +37,9 @@ class Mode:
 
 MODES = (
     (Mode("native", "twice", "plain"),
+     Mode("native-again", under="plain"),
      Mode("native-eager", under="plain", arguments=("--eager",)),
+     Mode("native-sleep", "doze", under="plain", arguments=("--sleep",)),
      Mode("run"),
      Mode("run-eager", arguments=("--eager",), like="native-eager"),
      Mode("one-process", arguments=("--one-process",)),
@@ -46,8 +48,9 @@ MODES = (
      Mode("swap-quota", "move", knobs={"swappable": True, "memory": 0.1}),
      Mode("high", "beside", knobs={"priority": "high"}),
      Mode("gates", "gates", knobs={"priority": "high"}),
-     Mode("sleep", "doze", arguments=("--sleep",)),
-     Mode("sleep-quota", "doze", arguments=("--sleep",), knobs={"memory": 0.1})),
+     Mode("sleep", "doze", arguments=("--sleep",), like="native-sleep"),
+     Mode("sleep-quota", "doze", arguments=("--sleep",), knobs={"memory": 0.1},
+          like="native-sleep")),
 )
 
 

@@ -50,27 +50,51 @@ class NvmlProcess(ctypes.Structure):
                 ("gpu_instance", ctypes.c_uint), ("compute_instance", ctypes.c_uint)]
 
 
-def nvml_used(pid):
-    """NVML's figure for a process, asked from outside of any job; None when it isn't listed."""
+class NvmlMemory(ctypes.Structure):
+    """nvmlMemory_t"""
+    _fields_ = [("total", ctypes.c_ulonglong), ("free", ctypes.c_ulonglong),
+                ("used", ctypes.c_ulonglong)]
+
+
+def nvml_devices(visit):
+    """Of visit(nvml, device) for each GPU, asked from outside of any job."""
     nvml = ctypes.CDLL("libnvidia-ml.so.1")
     if nvml.nvmlInit_v2() != 0:
-        return None
+        return []
     try:
         count = ctypes.c_uint()
         nvml.nvmlDeviceGetCount_v2(ctypes.byref(count))
+        answers = []
         for index in range(count.value):
-            device, listed = ctypes.c_void_p(), ctypes.c_uint(256)
-            processes = (NvmlProcess * 256)()
+            device = ctypes.c_void_p()
             nvml.nvmlDeviceGetHandleByIndex_v2(index, ctypes.byref(device))
-            if nvml.nvmlDeviceGetComputeRunningProcesses_v3(device, ctypes.byref(listed),
-                                                            processes) != 0:
-                continue
-            for process in processes[:listed.value]:
-                if process.pid == pid:
-                    return process.used
+            answers.append(visit(nvml, device))
+        return answers
     finally:
         nvml.nvmlShutdown()
-    return None
+
+
+def listed(nvml, device):
+    """{pid: bytes}"""
+    count, processes = ctypes.c_uint(256), (NvmlProcess * 256)()
+    if nvml.nvmlDeviceGetComputeRunningProcesses_v3(device, ctypes.byref(count), processes) != 0:
+        return {}
+    return {each.pid: each.used for each in processes[:count.value]}
+
+
+def nvml_used(pid):
+    """NVML's figure for a process; None when it isn't listed."""
+    return next((each[pid] for each in nvml_devices(listed) if pid in each), None)
+
+
+def nobodys():
+    """The bytes that are used of all GPUs, and by no process that NVML lists."""
+    def of_device(nvml, device):
+        memory = NvmlMemory()
+        nvml.nvmlDeviceGetMemoryInfo(device, ctypes.byref(memory))
+        return memory.used - sum(listed(nvml, device).values())
+
+    return sum(nvml_devices(of_device))
 
 
 def usage(rig, name):
@@ -91,7 +115,7 @@ def start(rig, kind):
                              memory=f"{rig.options.quota_gib}GiB")
 
 
-def fill(rig, report, kind, job, quota):
+def fill(rig, report, kind, job, quota, nobodys_before):
     what = KINDS[kind]
     try:
         shown = job.ready().about
@@ -108,7 +132,10 @@ def fill(rig, report, kind, job, quota):
                           "counted": counted}})
     report.judge(f"{what}: error", (filled["errors"] or ["none"])[0][:44], filled["expected"],
                  filled["own_error"])
-    at = (used or 0) + shown.get("outlived_bytes", 0)
+    at = used or 0
+    # Memory of a process that has ended is another's to NVML, or nobody's.
+    if kind == "outlived":
+        at += max(nobodys() - nobodys_before, 0)
     form = f"{at / MIB:.0f} of {quota / MIB:.0f} MiB" if used else "not listed"
     if kind == "jax-pool":
         limit = shown.get("pool_limit_bytes") or 0
@@ -153,6 +180,7 @@ def churn(rig, report, kind, job):
 def run(rig, report: Report):
     quota = rig.options.quota_gib << 30
     wanted = rig.options.kind or [*KINDS, "churn"]
+    nobodys_before = nobodys()
     jobs = {kind: start(rig, kind) for kind in KINDS if kind in wanted}
     churns = {}
     if "churn" in wanted:
@@ -161,6 +189,6 @@ def run(rig, report: Report):
                                           memory=f"{rig.options.quota_gib}GiB")
                   for kind in ("driver", "torch")}
     for kind, job in jobs.items():
-        fill(rig, report, kind, job, quota)
+        fill(rig, report, kind, job, quota, nobodys_before)
     for kind, job in churns.items():
         churn(rig, report, kind, job)

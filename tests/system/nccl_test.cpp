@@ -45,15 +45,16 @@ TEST_F(Nccl, RanksOfTwoProcessesAreOneCommunicator) {
 TEST_F(Nccl, TheTextNamesTheRanks) {
   auto daemon = monitor({}, two_gpus());
   begin(4);
-  const std::string text = cli({"ps"}).out;
-  EXPECT_NE(text.find("RANK"), std::string::npos) << text;
+  const std::string text = cli({"ps", "-o", "wide", "--per-gpu"}).out;
+  EXPECT_NE(text.find("RANKS"), std::string::npos) << text;
   EXPECT_NE(text.find("0,2/4"), std::string::npos) << text;
   EXPECT_NE(text.find("1,3/4"), std::string::npos) << text;
 }
 
-TEST_F(Nccl, WithoutRanksThereIsNoColumn) {
+TEST_F(Nccl, WithoutRanksThereIsNothingToSay) {
   auto job = loop({"--name", "only"});
-  EXPECT_EQ(cli({"ps"}).out.find("RANK"), std::string::npos);
+  EXPECT_EQ(cli({"ps"}).out.find("RANKS"), std::string::npos);
+  EXPECT_EQ(cli({"ps", "--format", "{ranks}"}).out, "-\n");
   EXPECT_EQ(job_named("only")["communicators"], json::array());
 }
 

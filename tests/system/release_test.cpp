@@ -26,7 +26,7 @@ TEST_F(Release, OneThatASignalHasStoppedIsNamedAndNobodyWaitsForIt) {
   EXPECT_EQ(listed["state_reason"], "signal");
   EXPECT_EQ(listed["processes"][0]["standstill"], "signal");
   EXPECT_EQ(differences(listed, read_schema("job")), Words{});
-  EXPECT_NE(cli({"ps"}).out.find("stopped (signal)"), std::string::npos);
+  EXPECT_NE(cli({"ps"}).out.find("stopped: signal"), std::string::npos);
   for (const Words& words : {Words{"swap-out", "lender"}, Words{"pause", "--release", "lender"}}) {
     const auto said = cli(words);
     EXPECT_EQ(said.status, kRefusedByPolicy) << words[0];

@@ -29,7 +29,7 @@ struct Options {
 constexpr char kExamples[] = R"(Examples:
   switchyard config check
       say what is wrong with /etc/switchyard/switchyard.toml, by line
-  switchyard config check draft.toml && sudo cp draft.toml /etc/switchyard/switchyard.toml
+  switchyard config check draft.toml
   sudo systemctl reload switchyardd
       the monitor reads its file anew; with an error it keeps what it has
   switchyard config show
