@@ -9,8 +9,8 @@
 namespace switchyard::tools {
 
 // Calls `run` in a child, which becomes the command (supervise.h). After its end, says on stderr
-// what the job had of the GPUs, by the history of its monitor. Waits up to six seconds for the job's
-// end, since processes that it started may live on. Ends this process as the command did, or
+// what the job had of the GPUs, by the history of its monitor. Waits up to six seconds for the
+// job's end, since processes that it started may live on. Ends this process as the command did, or
 // answers an exit status. `run` gets the descriptor for tell_job().
 int run_and_tell_bill(const std::function<int(int tells)>& run);
 
