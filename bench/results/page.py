@@ -57,10 +57,15 @@ def claim_row(claim, runs):
     return claim["claim"], "; ".join(measured), verdict, f"[{run['date']}](#{claim['row']})"
 
 
+def command_lines(command):
+    """A long one stands in a block, where lines may be wide."""
+    return [f"`{command}`"] if len(command) <= 98 else ["```sh", command, "```"]
+
+
 def section(row, runs):
     last = runs[0]
     out = [f"## {row}", "", f"{last['title']}.", f"{last['date']}, {last['machine']}.", "",
-           f"`{last['command']}`", "", "| what | measured | bound | |", "| --- | --- | --- | --- |"]
+           *command_lines(last["command"]), "", "| what | measured | bound | |", "| --- | --- | --- | --- |"]
     for line in last["table"]:
         verdict = {"PASS": "kept", "MISS": "**missed**"}.get(line["verdict"], "")
         out.append(f"| {cell(line['what'])} | {cell(line['value'])} | {cell(line['bound'])} | {verdict} |")
