@@ -8,7 +8,6 @@
 namespace switchyard::monitor {
 namespace {
 
-using config::Counts;
 using config::Setting;
 using config::Shown;
 using nlohmann::json;
