@@ -146,6 +146,22 @@ Child Scene::loop(const Words& options, const Words& loop_options, const Changes
   return child;
 }
 
+void Scene::play_allocation_that_waits(const std::function<void()>& meanwhile) {
+  auto holder = job({"--name", "holder"},
+                    {built("tests/jobs/job_alloc"), "alloc:3000", "wait", "free", "wait"});
+  std::string line;
+  ASSERT_TRUE(holder.read_line(line, kLimit) && holder.read_line(line, kLimit));
+  auto waiter = job({"--name", "waiter", "--on-oom", "wait", "--oom-timeout", "10m"},
+                    {built("tests/jobs/job_alloc"), "alloc:2000"});
+  ASSERT_TRUE(eventually([this] {
+    const json job = job_named("waiter");
+    return job.is_object() && job["state"] == "waiting";
+  }));
+  meanwhile();
+  holder.write_line("free");
+  EXPECT_EQ(waiter.finish(kLimit).out, "alloc 0\n");
+}
+
 void Scene::kill_and_wait(pid_t pid) {
   ASSERT_GT(pid, 0);
   ::kill(pid, SIGKILL);

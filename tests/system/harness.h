@@ -63,6 +63,9 @@ class Scene : public ::testing::Test {
   Child job(const Words& options, const Words& command, const Changes& changes = {});
   // The same for job_loop, once its first kernel has ended.
   Child loop(const Words& options, const Words& loop_options = {}, const Changes& changes = {});
+  // 'holder' has most of the GPU's memory, and an allocation of 'waiter' waits for it. Then
+  // `meanwhile` is called. Then 'holder' frees it, and the allocation must succeed.
+  void play_allocation_that_waits(const std::function<void()>& meanwhile = [] {});
   // Kills a process of the scene and waits until the kernel has taken back all that it had. Until
   // then the claims and the lock of a monitor stand in the way of the next one.
   void kill_and_wait(pid_t pid);

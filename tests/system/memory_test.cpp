@@ -147,20 +147,7 @@ TEST_F(Quota, SetToNoneGivesTheReservationBack) {
   EXPECT_EQ(cli({"run", "--memory", "3GiB", "--", "true"}).status, 0);
 }
 
-TEST_F(Quota, WithOnOomWaitAnAllocationWaitsForMemory) {
-  auto holder = job({"--name", "holder"},
-                    {built("tests/jobs/job_alloc"), "alloc:3000", "wait", "free", "wait"});
-  std::string line;
-  ASSERT_TRUE(holder.read_line(line, kLimit) && holder.read_line(line, kLimit));
-  auto waiter = job({"--name", "waiter", "--on-oom", "wait", "--oom-timeout", "10m"},
-                    {built("tests/jobs/job_alloc"), "alloc:2000"});
-  EXPECT_TRUE(eventually([this] {
-    const json job = job_named("waiter");
-    return job.is_object() && job["state"] == "waiting";
-  }));
-  holder.write_line("free");
-  EXPECT_EQ(waiter.finish(kLimit).out, "alloc 0\n");
-}
+TEST_F(Quota, WithOnOomWaitAnAllocationWaitsForMemory) { play_allocation_that_waits(); }
 
 }  // namespace
 }  // namespace switchyard::system_tests
