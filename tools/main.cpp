@@ -5,9 +5,9 @@
 
 #include "switchyard/standard_streams.h"
 #include "switchyard/status.h"
+#include "switchyard/suggest.h"
 #include "tools/backend/backend.h"
 #include "tools/base/command.h"
-#include "tools/base/suggest.h"
 #include "tools/cdi/cdi.h"
 #include "tools/config/config.h"
 #include "tools/doctor/doctor.h"
@@ -99,7 +99,7 @@ std::string instead_of(const std::string& word, std::vector<std::string> names) 
     if (word == each.name) return std::string("; ") + each.hint;
   }
   std::erase(names, "stop");
-  const std::string meant = tools::nearest(word, names);
+  const std::string meant = nearest(word, names);
   return meant.empty() ? "" : "; did you mean '" + meant + "'?";
 }
 

@@ -24,26 +24,11 @@ json event(int number) {
 }
 
 // Output and exit code of the command.
-struct EventsEnd {
-  int code = 0;
-  std::string out, err;
-};
-
 // It has heard all that the command asked when this returns.
-EventsEnd events(std::vector<std::string> words, FakeMonitor::Answer play) {
+CommandEnd events(std::vector<std::string> words, FakeMonitor::Answer play) {
   const FakeMonitor monitor = FakeMonitor::answering(std::move(play));
-  CommandLine line("", "");
-  add_events(line);
   words.insert(words.begin(), "events");
-  ::setenv("SWITCHYARD_SOCKET", monitor.socket().c_str(), 1);
-  ::testing::internal::CaptureStdout();
-  ::testing::internal::CaptureStderr();
-  EventsEnd said;
-  said.code = line.run(words);
-  output_written();
-  said.out = ::testing::internal::GetCapturedStdout();
-  said.err = ::testing::internal::GetCapturedStderr();
-  return said;
+  return run_command(monitor.socket(), {&add_events}, std::move(words));
 }
 
 json answer(std::initializer_list<int> numbers, bool more, int lost = 0) {
@@ -77,7 +62,7 @@ TEST_F(Events, PartsArePutTogether) {
   const FakeMonitor::Answer monitor = [](const json& request) {
     return request.contains("since") ? answer({3}, false) : answer({1, 2}, true);
   };
-  const EventsEnd said = events({"--json"}, monitor);
+  const CommandEnd said = events({"--json"}, monitor);
   EXPECT_EQ(said.code, kOk);
   const json listing = json::parse(said.out);
   EXPECT_EQ(listing["events"], (json{event(1), event(2), event(3)}));
@@ -87,7 +72,7 @@ TEST_F(Events, PartsArePutTogether) {
 
 TEST_F(Events, WhatIsForgottenIsSaid) {
   const FakeMonitor::Answer monitor = [](const json&) { return answer({7}, false, 6); };
-  const EventsEnd said = events({}, monitor);
+  const CommandEnd said = events({}, monitor);
   EXPECT_EQ(said.out, "2001-09-09 01:46:47.000  train            event 7\n");
   EXPECT_EQ(said.err, "switchyard: 6 earlier events are forgotten\n");
 }
@@ -100,7 +85,7 @@ TEST_F(Events, TheRequestSaysWhatIsWanted) {
   };
   EXPECT_EQ(events({"--since", "1h", "--job", "train"}, monitor).code, kOk);
   EXPECT_EQ(asked, (json{{"op", "events"}, {"seconds", 3600.0}, {"target", "train"}}));
-  const EventsEnd bad = events({"--since", "yesterday"}, monitor);
+  const CommandEnd bad = events({"--since", "yesterday"}, monitor);
   EXPECT_EQ(bad.code, kUsage);
   EXPECT_NE(bad.err.find("--since"), std::string::npos);
 }
@@ -121,7 +106,7 @@ TEST_F(Events, WhoFollowsGoesOnWhereItWasAndIsToldWhatItLost) {
         return {{"ok", false}, {"code", kMonitorUnreachable}, {"error", "it has ended"}};
     }
   };
-  const EventsEnd said = events({"--follow"}, monitor);
+  const CommandEnd said = events({"--follow"}, monitor);
   EXPECT_EQ(said.code, kMonitorUnreachable);
   ASSERT_EQ(requests.size(), 4u);
   EXPECT_EQ(requests[0], (json{{"op", "events"}, {"seconds", 0.0}}));
@@ -139,7 +124,7 @@ TEST_F(Events, WhoFollowsAsJsonGetsALineForEachAnswer) {
     if (asked == 2) return answer({1, 2}, false);
     return {{"ok", false}, {"code", kMonitorUnreachable}, {"error", "it has ended"}};
   };
-  const EventsEnd said = events({"--follow", "--json"}, monitor);
+  const CommandEnd said = events({"--follow", "--json"}, monitor);
   const json line = json::parse(said.out);
   EXPECT_EQ(line["events"].size(), 2u);
   EXPECT_EQ(said.out.find('\n'), said.out.size() - 1);

@@ -6,6 +6,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
@@ -85,6 +86,20 @@ void FakeMonitor::talk(int fd) {
     if (out.empty()) continue;
     if (::send(fd, out.data(), out.size(), MSG_NOSIGNAL) < 0 || raw_) return;
   }
+}
+
+CommandEnd run_command(const std::string& socket,
+                       const std::vector<void (*)(CommandLine&)>& commands,
+                       std::vector<std::string> words) {
+  CommandLine line("", "");
+  for (const auto add : commands) add(line);
+  ::setenv("SWITCHYARD_SOCKET", socket.c_str(), 1);
+  testing::internal::CaptureStdout();
+  testing::internal::CaptureStderr();
+  const int code = line.run(std::move(words));
+  std::fflush(stdout);
+  ::unsetenv("SWITCHYARD_SOCKET");
+  return {code, testing::internal::GetCapturedStdout(), testing::internal::GetCapturedStderr()};
 }
 
 }  // namespace switchyard::tools

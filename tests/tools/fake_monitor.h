@@ -1,4 +1,5 @@
-// A monitor for tests of the tools: it listens on a socket and answers as the test says.
+// A monitor for tests of the tools: it listens on a socket and answers as the test says. And a
+// command that asks it.
 //
 // Threading: one thread of its own; `answer` is called there. The destructor ends it.
 #pragma once
@@ -8,6 +9,9 @@
 #include <nlohmann/json.hpp>
 #include <string>
 #include <thread>
+#include <vector>
+
+#include "tools/base/command.h"
 
 namespace switchyard::tools {
 
@@ -39,5 +43,16 @@ class FakeMonitor {
   std::atomic<bool> ending_{false};
   std::thread thread_;
 };
+
+// How a command ended, and what it printed.
+struct CommandEnd {
+  int code = 0;
+  std::string out, err;
+};
+
+// Runs `words`, one of `commands`, which asks the monitor at `socket`.
+CommandEnd run_command(const std::string& socket,
+                       const std::vector<void (*)(CommandLine&)>& commands,
+                       std::vector<std::string> words);
 
 }  // namespace switchyard::tools

@@ -220,9 +220,7 @@ TEST(PsWords, ColumnsAreThoseOfTheEnvironmentAndNoneInAPipe) {
   EXPECT_EQ(filled("one 1234567890 two", 5), "one\n1234567890\ntwo");
 }
 
-struct Said {
-  int code = 0;
-  std::string out, err;
+struct Said : CommandEnd {
   std::vector<json> asked;
 };
 
@@ -240,17 +238,8 @@ Said ps(std::vector<std::string> words, const json& all, std::size_t part = 1000
     if (after + part < all.size()) reply["more_after"] = after + part;
     return reply;
   });
-  ::setenv("SWITCHYARD_SOCKET", monitor.socket().c_str(), 1);
-  CommandLine line("", "");
-  add_ps(line);
   words.insert(words.begin(), "ps");
-  testing::internal::CaptureStdout();
-  testing::internal::CaptureStderr();
-  said.code = line.run(std::move(words));
-  std::fflush(stdout);
-  ::unsetenv("SWITCHYARD_SOCKET");
-  said.out = testing::internal::GetCapturedStdout();
-  said.err = testing::internal::GetCapturedStderr();
+  static_cast<CommandEnd&>(said) = run_command(monitor.socket(), {&add_ps}, std::move(words));
   return said;
 }
 

@@ -132,9 +132,7 @@ TEST(Selector, APatternIsWhatNamesNoJobAlone) {
   EXPECT_TRUE(Selection{}.means_all());
 }
 
-struct Said {
-  int code = 0;
-  std::string out, err;
+struct Said : CommandEnd {
   Names asked;  // "pause jab12"
 };
 
@@ -152,18 +150,8 @@ Said run(Names command, const std::string& refused = "") {
     }
     return {{"ok", false}, {"code", kNoSuchJobOrGpu}, {"error", "no job '" + target + "'"}};
   });
-  ::setenv("SWITCHYARD_SOCKET", monitor.socket().c_str(), 1);
-  CommandLine line("", "");
-  add_pause(line);
-  add_resume(line);
-  add_set(line);
-  testing::internal::CaptureStdout();
-  testing::internal::CaptureStderr();
-  said.code = line.run(std::move(command));
-  std::fflush(stdout);
-  ::unsetenv("SWITCHYARD_SOCKET");
-  said.out = testing::internal::GetCapturedStdout();
-  said.err = testing::internal::GetCapturedStderr();
+  static_cast<CommandEnd&>(said) =
+      run_command(monitor.socket(), {&add_pause, &add_resume, &add_set}, std::move(command));
   return said;
 }
 

@@ -26,29 +26,16 @@ using Words = std::vector<std::string>;
 
 constexpr std::uint64_t kGiB = 1ull << 30;
 
-struct Said {
-  int code = 0;
-  std::string out, err;
+struct Said : CommandEnd {
   bool has(const std::string& text) const { return out.find(text) != std::string::npos; }
 };
 
 // Runs one command against a monitor that answers so.
 Said run_with(Words words, FakeMonitor::Answer answer) {
   const auto monitor = FakeMonitor::answering(std::move(answer));
-  ::setenv("SWITCHYARD_SOCKET", monitor.socket().c_str(), 1);
-  CommandLine line("", "");
-  add_pause(line);
-  add_resume(line);
-  add_swap_out(line);
-  add_swap_in(line);
-  add_ps(line);
-  add_set(line);
-  testing::internal::CaptureStdout();
-  testing::internal::CaptureStderr();
-  const int code = line.run(std::move(words));
-  std::fflush(stdout);
-  ::unsetenv("SWITCHYARD_SOCKET");
-  return {code, testing::internal::GetCapturedStdout(), testing::internal::GetCapturedStderr()};
+  const std::vector<void (*)(CommandLine&)> commands = {&add_pause,   &add_resume, &add_swap_out,
+                                                        &add_swap_in, &add_ps,     &add_set};
+  return {run_command(monitor.socket(), commands, std::move(words))};
 }
 
 // Against one that gives `reply` to everything; `asked` is what it heard last.

@@ -302,9 +302,7 @@ TEST(Why, EachReasonOfTheSchemaHasARow) {
   }
 }
 
-struct Said {
-  int code = 0;
-  std::string out, err;
+struct Said : CommandEnd {
   int asked = 0;
 };
 
@@ -315,17 +313,8 @@ Said command(std::vector<std::string> words, const json& job, const json& later)
     const json& one = said.asked++ == 0 ? job : later;
     return {{"ok", true}, {"jobs", one.is_null() ? json::array() : json{one}}};
   });
-  ::setenv("SWITCHYARD_SOCKET", monitor.socket().c_str(), 1);
-  CommandLine line("", "");
-  add_why(line);
   words.insert(words.begin(), "why");
-  testing::internal::CaptureStdout();
-  testing::internal::CaptureStderr();
-  said.code = line.run(std::move(words));
-  std::fflush(stdout);
-  ::unsetenv("SWITCHYARD_SOCKET");
-  said.out = testing::internal::GetCapturedStdout();
-  said.err = testing::internal::GetCapturedStderr();
+  static_cast<CommandEnd&>(said) = run_command(monitor.socket(), {&add_why}, std::move(words));
   return said;
 }
 

@@ -8,9 +8,9 @@
 #include <memory>
 
 #include "switchyard/status.h"
+#include "switchyard/suggest.h"
 #include "switchyard/wrapped.h"
 #include "tools/base/knobs.h"
-#include "tools/base/suggest.h"
 
 namespace switchyard::tools {
 namespace {

@@ -39,6 +39,15 @@ class HistoryDatabase : public ::testing::Test {
     Place place{folder, days, bytes, {{"GPU-a", "Fake", 0}, {"GPU-b", "Fake", 1}}};
     database = Database::open(std::move(place), why);
   }
+  // Another version had the file meanwhile, and changed it so.
+  void open_after(const std::string& change) {
+    database.reset();
+    Sqlite other;
+    ASSERT_TRUE(other.open(file()));
+    ASSERT_TRUE(other.run(change));
+    other = {};
+    open();
+  }
   std::string file() const { return folder + "/history.db"; }
 
   static JobRow job(const std::string& id, uid_t uid = 1000) {
@@ -200,13 +209,7 @@ TEST_F(HistoryDatabase, WhereBillsAreOnesOwnSoAreThoseOfUnmanagedProcesses) {
 
 TEST_F(HistoryDatabase, AFileOfAMonitorThatKnewNoUnmanagedProcessesGoesOn) {
   ASSERT_TRUE(write_one(1, job("a"), 490'000, 30));
-  database.reset();
-  {
-    Sqlite older;
-    ASSERT_TRUE(older.open(file()));
-    ASSERT_TRUE(older.run("DROP TABLE unmanaged"));
-  }
-  open();
+  open_after("DROP TABLE unmanaged");
   ASSERT_TRUE(write(unmanaged_rows(490'000, 1000, 3)));
   EXPECT_EQ(ask(By::kUser)["unmanaged"].size(), 1u);
   EXPECT_EQ(rows(By::kUser)[0]["gpu_seconds"], 30);
@@ -384,13 +387,7 @@ TEST_F(HistoryDatabase, DamageThatIsFoundLaterIsNoLossOfNewRows) {
 
 TEST_F(HistoryDatabase, AFileOfANewerVersionIsLeftAlone) {
   ASSERT_TRUE(write_one(1, job("a"), 490'000, 3));
-  database.reset();
-  {
-    Sqlite later;
-    ASSERT_TRUE(later.open(file()));
-    ASSERT_TRUE(later.run("PRAGMA user_version = 99; ALTER TABLE jobs ADD COLUMN more"));
-  }
-  open();
+  open_after("PRAGMA user_version = 99; ALTER TABLE jobs ADD COLUMN more");
   EXPECT_EQ(database, nullptr);
   EXPECT_NE(why.find("newer version (99; this monitor knows 1) and is left alone"),
             std::string::npos)
