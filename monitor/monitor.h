@@ -160,9 +160,9 @@ class Monitor {
   Time started() const { return started_; }
 
  private:
-  // `said`: the card of the Hello.
   void bound(Job& job);  // by the caps of its owner
   void name_users_rules();
+  // `said`: the card of the Hello.
   Job* find_said(const std::string& id, const Peer& peer);
   Job* job_of(const Peer& peer, const wire::Hello& hello, const JobCard& said, Time now,
               std::string& refused);

@@ -46,7 +46,7 @@ FLOORS = {
              "doors"],
     "shim/swap": ["mover", "host", "memory", "transfer", "residency", "calls"],
     "monitor": ["platform", "policy", "core", "config", "accounting", "scheduling", "residency", "status",
-                "statistics", "adaptation", "history", "monitor", "reconfigure", "export",
+                "statistics", "adaptation", "history", "monitor", "joining", "reconfigure", "export",
                 "control", "transport", "command_line", "options", "understand", "reload",
                 "main"],
     "tools": ["entrypoint", "base", "backend", "cdi", "config", "events", "policy", "ps", "report", "run",

@@ -359,6 +359,20 @@ json list_alone(Monitor& monitor, const Job& job, Time now) {
   return out;
 }
 
+namespace {
+
+// Which monitor it is.
+json list_monitor(const Monitor& monitor) {
+  return {{"pid", ::getpid()},
+          {"uid", ::geteuid()},
+          {"user", user_name(::geteuid())},
+          {"version", kVersion},
+          {"observes", monitor.settings().observes},
+          {"socket", monitor.settings().socket}};
+}
+
+}  // namespace
+
 json list_jobs(Monitor& monitor, const Peer& peer, const json& request, Time now) {
   const auto after = request.find("after");
   const bool in_parts = after != request.end() && after->is_number_unsigned();
@@ -376,13 +390,7 @@ json list_jobs(Monitor& monitor, const Peer& peer, const json& request, Time now
   }
   return {{"jobs", std::move(jobs)},
           {"outside", list_unmanaged(monitor, peer, now)},
-          {"monitor",
-           {{"pid", ::getpid()},
-            {"uid", ::geteuid()},
-            {"user", user_name(::geteuid())},
-            {"version", kVersion},
-            {"observes", monitor.settings().observes},
-            {"socket", monitor.settings().socket}}}};
+          {"monitor", list_monitor(monitor)}};
 }
 
 json list_status(Monitor& monitor, Time now) {
@@ -390,23 +398,14 @@ json list_status(Monitor& monitor, Time now) {
   for (std::size_t gpu = 0; gpu < monitor.gpus().all().size(); ++gpu) {
     gpus.push_back(list_gpu(monitor, gpu));
   }
-  const Settings& settings = monitor.settings();
-  json out = {
-      {"monitor",
-       {{"pid", ::getpid()},
-        {"uid", ::geteuid()},
-        {"user", user_name(::geteuid())},
-        {"version", kVersion},
-        {"socket", settings.socket},
-        {"observes", settings.observes},
-        {"persist", settings.persist},
-        {"uptime_seconds", seconds(now - monitor.started())},
-        {"means", means_name(monitor.scheduler().chosen())},
-        {"policy", policy_name(monitor.scheduler().rules().kind)},
-        {"minimum_ratio", monitor.scheduler().rules().minimum},
-        {"waits", waits_name(monitor.scheduler().rules())}}},
-      {"gpus", std::move(gpus)},
-  };
+  json about = list_monitor(monitor);
+  about.update({{"persist", monitor.settings().persist},
+                {"uptime_seconds", seconds(now - monitor.started())},
+                {"means", means_name(monitor.scheduler().chosen())},
+                {"policy", policy_name(monitor.scheduler().rules().kind)},
+                {"minimum_ratio", monitor.scheduler().rules().minimum},
+                {"waits", waits_name(monitor.scheduler().rules())}});
+  json out = {{"monitor", std::move(about)}, {"gpus", std::move(gpus)}};
   if (const std::string problem = monitor.door().problem(); !problem.empty()) {
     out["monitor"]["no_gpu_reason"] = problem;
   }
