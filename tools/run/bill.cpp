@@ -27,9 +27,9 @@ constexpr milliseconds kAskEvery{50};
 
 void tell_bill(const std::string& socket, const std::string& job) {
   const auto until = std::chrono::steady_clock::now() + kEndsWithin;
+  auto monitor = MonitorClient::connect(socket);
+  if (!monitor) return complain(fmt::format("no bill: {}", monitor.error().text));
   for (;;) {
-    auto monitor = MonitorClient::connect(socket);
-    if (!monitor) return complain(fmt::format("no bill: {}", monitor.error().text));
     const auto reply = monitor->ask({{"op", "report"}, {"by", "job"}, {"job", job}});
     if (!reply) return complain(fmt::format("no bill: {}", reply.error().text));
     const auto& rows = list_of(*reply, "rows");

@@ -3,64 +3,19 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 
 #include "tools/base/move.h"
 #include "tools/base/output.h"
 #include "tools/base/stalls.h"
-#include "tools/stats/waits.h"
+#include "tools/why/running.h"
+#include "tools/why/seen.h"
 
 namespace switchyard::tools {
 namespace {
 
 using nlohmann::json;
 
-// So much of its GPUs is all that a job can expect.
-constexpr double kEnough = 0.9;
-// What takes less of the time does not make it slow.
-constexpr double kNotable = 0.1;
 constexpr char kByItself[] = "Nothing needs to be done: it goes on by itself.";
-
-// The job as the rows ask about it.
-struct Seen {
-  const json& jobs;
-  const json& job;
-  const json& lately;
-
-  std::string name() const { return text_of(job, "name", text_of(job, "job")); }
-  std::string user() const { return text_of(job, "user"); }
-  std::string since() const {
-    return human_seconds(real_of(job, "state_since_seconds").value_or(0));
-  }
-  const json& by() const {
-    static const json nobody = json::object();
-    const auto found = job.find("state_by");
-    return found != job.end() && found->is_object() ? *found : nobody;
-  }
-  // Where another job is the cause; null: none is, or it is not listed.
-  const json* other() const { return find(text_of(by(), "job", "")); }
-  const json* find(const std::string& id) const {
-    for (const json& each : jobs) {
-      if (!id.empty() && text_of(each, "job", "") == id) return &each;
-    }
-    return nullptr;
-  }
-};
-
-std::string named(const std::string& name, const std::string& user) {
-  return fmt::format("the job '{}' of {}", name, user);
-}
-
-// "the job 'serve' of bob"; `none` where no job is known.
-std::string causer(const Seen& seen, const std::string& none) {
-  const std::string name = text_of(seen.by(), "name", "");
-  return name.empty() ? none : named(name, text_of(seen.by(), "user"));
-}
-
-std::string capital(std::string text) {
-  if (!text.empty() && text[0] >= 'a' && text[0] <= 'z') text[0] = static_cast<char>(text[0] - 32);
-  return text;
-}
 
 // "GPU 0", "GPUs 0, 1"; "the GPU" where no index is known.
 std::string gpus_text(const json& job) {
@@ -252,21 +207,6 @@ std::string cut(const Seen& seen) {
       seen.since());
 }
 
-double limit_of(const Seen& seen) { return real_of(seen.job, "limit_ratio").value_or(0); }
-
-std::string limit_help(const Seen& seen) {
-  if (limit_of(seen) <= 0) {
-    return "It holds a ceiling for another job's --guard, or its user's: it has no --limit.";
-  }
-  return fmt::format("`switchyard set {} --limit PART` allows more, and `--limit none` all.",
-                     seen.name());
-}
-
-std::string guard_help(const std::string& name) {
-  if (name.empty()) return "`switchyard ps --json` names it in held_back_for.";
-  return fmt::format("`switchyard set {} --guard PART` lets it be slowed down by more.", name);
-}
-
 std::string held_by_guard(const Seen& seen) {
   const json* other = seen.other();
   return fmt::format("{} is held, for {}: it slows down {}, which has a --guard. {}", seen.name(),
@@ -281,31 +221,6 @@ std::string held_by_limit(const Seen& seen) {
                          ? fmt::format("its --limit of {:.3g}% of the GPU's time", 100 * limit)
                          : "its part of the GPU's time",
                      limit_help(seen));
-}
-
-int rank_of_priority(const json& job) {
-  const std::string priority = text_of(job, "priority", "normal");
-  return priority == "high" ? 2 : priority == "low" ? 0 : 1;
-}
-
-// How `seen` gets more of the time that `other` has.
-std::string share_help(const Seen& seen, const json* other) {
-  const std::string name = seen.name();
-  if (other == nullptr || rank_of_priority(*other) == rank_of_priority(seen.job)) {
-    return fmt::format("`switchyard set {} --share WEIGHT` gives it more; its weight is {:.3g}{}.",
-                       name, real_of(seen.job, "share_weight").value_or(1),
-                       other == nullptr
-                           ? ""
-                           : fmt::format(", that of {} {:.3g}", text_of(*other, "name"),
-                                         real_of(*other, "share_weight").value_or(1)));
-  }
-  if (rank_of_priority(*other) < rank_of_priority(seen.job)) {
-    return "It has the higher priority, so what is left is the time of a switch.";
-  }
-  return fmt::format(
-      "{} has priority {} and goes first; `switchyard set {} --priority {}` makes "
-      "them equal.",
-      text_of(*other, "name"), text_of(*other, "priority"), name, text_of(*other, "priority"));
 }
 
 std::string waits_for_turn(const Seen& seen) {
@@ -330,95 +245,6 @@ std::string unmanaged(const Seen& seen) {
       "{} is unmanaged, for {}: its library is of another version than the monitor, so no setting "
       "of it counts. A restart of the job gives it this version's library.",
       seen.name(), seen.since());
-}
-
-// --- a job that runs ---
-
-struct Lacked {
-  std::string reason;  // a key of waits_ratio: of what it lacked most
-  double ratio = 0;
-  double cpu = 0;  // nothing held it, and it brought no work
-};
-
-double had_of(const Seen& seen) {
-  const double seconds = real_of(seen.lately, "interval_seconds").value_or(0);
-  const json& gpus = list_of(seen.job, "gpus");
-  const auto used = std::count_if(gpus.begin(), gpus.end(),
-                                  [](const json& gpu) { return truth_of(gpu, "active"); });
-  const double all = seconds * static_cast<double>(std::max<std::ptrdiff_t>(used, 1));
-  return all <= 0 ? 0 : std::min(real_of(seen.lately, "gpu_seconds").value_or(0) / all, 1.0);
-}
-
-Lacked most_lacked(const Seen& seen) {
-  Lacked out;
-  out.cpu = 1 - had_of(seen);
-  const auto waits = seen.lately.find("waits_ratio");
-  if (waits == seen.lately.end() || !waits->is_object()) return out;
-  for (const auto& [reason, share] : waits->items()) {
-    const double ratio = share.is_number() ? share.get<double>() : 0;
-    out.cpu -= ratio;
-    if (ratio <= out.ratio) continue;
-    out.reason = reason;
-    out.ratio = ratio;
-  }
-  return out;
-}
-
-int percent(double ratio) { return static_cast<int>(std::lround(100 * ratio)); }
-
-std::string lately_text(const Seen& seen) {
-  if (!seen.lately.is_object() || real_of(seen.lately, "interval_seconds").value_or(0) <= 0) {
-    return "";
-  }
-  const bool guessed = real_of(seen.lately, "gpu_seconds_estimated").value_or(0) > 0;
-  const std::string lacked = waits_text(seen.lately);
-  return fmt::format(" In the last {:.1f} s it had {}{}% of the GPU's time{}.",
-                     real_of(seen.lately, "interval_seconds").value_or(0), guessed ? "about " : "",
-                     percent(had_of(seen)), lacked == "-" ? "" : ", and waited for: " + lacked);
-}
-
-// The job that had most of the slices for which this one waited.
-std::string slices_help(const Seen& seen) {
-  const json* most = nullptr;
-  for (const json& each : list_of(seen.lately, "slices_of")) {
-    const double ratio = real_of(each, "ratio").value_or(0);
-    if (most == nullptr || ratio > real_of(*most, "ratio").value_or(0)) most = &each;
-  }
-  if (most == nullptr) return share_help(seen, nullptr);
-  const json* other = seen.find(text_of(*most, "job", ""));
-  const std::string user = other != nullptr ? text_of(*other, "user") : "somebody";
-  return fmt::format("{} had most of that: {}%. {}", capital(named(text_of(*most, "name"), user)),
-                     percent(real_of(*most, "ratio").value_or(0)), share_help(seen, other));
-}
-
-std::string running(const Seen& seen) {
-  const std::string begins = fmt::format("{} runs", seen.name());
-  if (!seen.lately.is_object()) return begins + ".";
-  if (had_of(seen) >= kEnough) {
-    return fmt::format("{}, and nothing holds it: its own work takes the time.{}", begins,
-                       lately_text(seen));
-  }
-  const Lacked lack = most_lacked(seen);
-  if (lack.ratio <= kNotable) {
-    return fmt::format(
-        "{}, and nothing of Switchyard's holds it.{} For the rest its CPU brought no "
-        "work: its input, or its waits for other ranks, take that time.",
-        begins, lately_text(seen));
-  }
-  const auto with = [&](const std::string& what, const std::string& help) {
-    return fmt::format("{}, slowed down by {}.{} {}{}", begins, what, lately_text(seen), help,
-                       lack.cpu > kNotable ? " For the rest its CPU brought no work." : "");
-  };
-  if (lack.reason == "slices") return with("time slices of other jobs", slices_help(seen));
-  if (lack.reason == "turn") return with("turns of other jobs", share_help(seen, seen.other()));
-  if (lack.reason == "limit") return with("its limit", limit_help(seen));
-  if (lack.reason == "guard") {
-    const json& guarded = list_of(seen.job, "held_back_for");
-    const std::string name =
-        !guarded.empty() && guarded[0].is_string() ? guarded[0].get<std::string>() : "";
-    return with("another job's --guard", guard_help(name));
-  }
-  return fmt::format("{} again.{} What it waited for is over.", begins, lately_text(seen));
 }
 
 struct Row {
