@@ -2,9 +2,9 @@
 
 Each mode is an engine of its own: 200 requests, 16 of them in flight, then some one by one with an
 empty prefix cache. Several engines start at once, and are asked one after another. All have the
-same weights. `VLLM_BATCH_INVARIANT=1` makes an answer independent of what else is in a batch. The
-native engine is asked twice. Where it does not repeat itself, only the requests asked one by one
-are judged, because their batches are always the same.
+same weights. `VLLM_BATCH_INVARIANT=1` is to keep the rest of a batch out of an answer, and does so
+for most. So the native engine is asked twice. Where it does not repeat itself, only the requests
+asked one by one are judged, because their batches are always the same.
 
 A mode that fails loses nothing of the others. The end of its log is kept as engines-MODE.txt.
 """
