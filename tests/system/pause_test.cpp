@@ -152,7 +152,7 @@ using Limits = Pause;
 TEST_F(Limits, ALimitIsSetShownAndTakenAway) {
   auto job = loop({"--name", "capped", "--limit", "30%"});
   EXPECT_EQ(job_named("capped")["limit_ratio"], 0.3);
-  EXPECT_NE(cli({"ps"}).out.find("30%"), std::string::npos);
+  EXPECT_NE(cli({"ps", "-o", "wide"}).out.find("30%"), std::string::npos);
   ASSERT_EQ(cli({"set", "capped", "--limit", "0.5"}).status, 0);
   EXPECT_EQ(job_named("capped")["limit_ratio"], 0.5);
   EXPECT_TRUE(moves(job));
