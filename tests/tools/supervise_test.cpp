@@ -58,6 +58,11 @@ int status_of(pid_t pid, int options = 0) {
   end_like(*status);
 }
 
+// The caller of the tests may ignore some: Python SIGPIPE, nohup SIGHUP. A shell cannot trap those.
+void forget_the_signals_of_the_caller() {
+  for (int number = 1; number <= SIGRTMAX; ++number) ::signal(number, SIG_DFL);
+}
+
 // A process that supervises a shell, whose output is a pipe.
 class Supervised {
  public:
@@ -71,6 +76,7 @@ class Supervised {
     }
     ::dup2(pipe_[1], STDOUT_FILENO);
     ::dup2(pipe_[1], STDERR_FILENO);
+    forget_the_signals_of_the_caller();
     if (before != nullptr) before();
     supervise_and_end(command);
   }
@@ -186,6 +192,7 @@ TEST(Supervise, AStoppedCommandStopsUsAndGoesOnWithUs) {
 // "stopped" and goes on with it once a line was typed, and says how it ended.
 [[noreturn]] void shell_of(const std::string& terminal, const Words& command) {
   ::setsid();
+  forget_the_signals_of_the_caller();
   const int fd = ::open(terminal.c_str(), O_RDWR);
   ::ioctl(fd, TIOCSCTTY, 0);
   for (const int stream : {0, 1, 2}) ::dup2(fd, stream);
