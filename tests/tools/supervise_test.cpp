@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <sys/ioctl.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -58,9 +59,18 @@ int status_of(pid_t pid, int options = 0) {
   end_like(*status);
 }
 
-// The caller of the tests may ignore some: Python SIGPIPE, nohup SIGHUP. A shell cannot trap those.
+// The caller of the tests may ignore some: Python SIGPIPE, nohup SIGHUP, make 32 and 33, which
+// signal() leaves to the C library. A shell cannot trap those.
 void forget_the_signals_of_the_caller() {
-  for (int number = 1; number <= SIGRTMAX; ++number) ::signal(number, SIG_DFL);
+  struct {
+    void* handler;
+    unsigned long flags;
+    void* restorer;
+    unsigned long mask;
+  } as_usual{};
+  for (int number = 1; number <= SIGRTMAX; ++number) {
+    ::syscall(SYS_rt_sigaction, number, &as_usual, nullptr, sizeof(as_usual.mask));
+  }
 }
 
 // A process that supervises a shell, whose output is a pipe.
