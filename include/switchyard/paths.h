@@ -11,7 +11,8 @@
 // Root's system monitor (`switchyardd --system`) leaves a mark beside its socket. While that is
 // there, `switchyard run` starts no monitor of the user's own.
 //
-// Threading: reads the environment; call it where getenv is allowed (never on a launch path).
+// Threading: socket_words() reads the environment; call it where getenv is allowed. That is never
+// on a launch path, nor on a thread of ours: the program may change its environment meanwhile.
 #pragma once
 
 #include <stdio.h>
@@ -27,27 +28,44 @@ inline constexpr char kSystemSocket[] = "/run/switchyard/monitor.sock";
 inline constexpr char kSystemMark[] = "/run/switchyard/system";
 inline constexpr std::size_t kSocketPathBytes = 108;  // sun_path
 
+// What the environment says of it; empty where nothing is set. A text is cut where it is too long
+// for an address anyway, and stays too long.
+struct SocketWords {
+  char named[kSocketPathBytes + 1] = "";    // SWITCHYARD_SOCKET
+  char runtime[kSocketPathBytes + 1] = "";  // XDG_RUNTIME_DIR
+};
+
+inline SocketWords socket_words() {
+  SocketWords out;
+  const auto take = [](char(&to)[kSocketPathBytes + 1], const char* name) {
+    const char* text = ::getenv(name);
+    if (text != nullptr) ::snprintf(to, sizeof(to), "%s", text);
+  };
+  take(out.named, "SWITCHYARD_SOCKET");
+  take(out.runtime, "XDG_RUNTIME_DIR");
+  return out;
+}
+
 // The socket of the user's own monitor (rules 3 and 4). False when the path does not fit.
-inline bool user_socket_path(char (&out)[kSocketPathBytes]) {
-  const char* runtime = ::getenv("XDG_RUNTIME_DIR");
+inline bool user_socket_path(char (&out)[kSocketPathBytes],
+                             const SocketWords& words = socket_words()) {
   const int length =
-      runtime != nullptr && runtime[0] == '/'
-          ? ::snprintf(out, sizeof(out), "%s/switchyard/monitor.sock", runtime)
+      words.runtime[0] == '/'
+          ? ::snprintf(out, sizeof(out), "%s/switchyard/monitor.sock", words.runtime)
           : ::snprintf(out, sizeof(out), "/tmp/switchyard-%u/monitor.sock", ::geteuid());
   return length > 0 && static_cast<std::size_t>(length) < sizeof(out);
 }
 
 // The socket to connect to. False when the path does not fit into a socket address.
-inline bool socket_path(char (&out)[kSocketPathBytes]) {
-  const char* told = ::getenv("SWITCHYARD_SOCKET");
-  if (told != nullptr && told[0] != '\0') {
-    const int length = ::snprintf(out, sizeof(out), "%s", told);
+inline bool socket_path(char (&out)[kSocketPathBytes], const SocketWords& words = socket_words()) {
+  if (words.named[0] != '\0') {
+    const int length = ::snprintf(out, sizeof(out), "%s", words.named);
     return length > 0 && static_cast<std::size_t>(length) < sizeof(out);
   }
   if (::geteuid() == 0 || ::access(kSystemSocket, F_OK) == 0) {
     return ::snprintf(out, sizeof(out), "%s", kSystemSocket) > 0;
   }
-  return user_socket_path(out);
+  return user_socket_path(out, words);
 }
 
 }  // namespace switchyard

@@ -11,7 +11,7 @@
 //   2. The folder of the per-user place is a real folder of ours, that nobody else can write to.
 //   3. The listener is root, or our own user (SO_PEERCRED).
 //
-// Threading: reads the environment; call it where getenv is allowed (never on a launch path).
+// Threading: any; without `words` as socket_words() (paths.h).
 #pragma once
 
 #include <fcntl.h>
@@ -31,22 +31,21 @@ struct Distrust {
 };
 
 // Whether the path is the user's own place (rules 3 and 4 of paths.h), named or not.
-inline bool is_user_place(const char* path) {
+inline bool is_user_place(const char* path, const SocketWords& words = socket_words()) {
   char own[kSocketPathBytes] = "";
-  return ::geteuid() != 0 && user_socket_path(own) && ::strcmp(path, own) == 0;
+  return ::geteuid() != 0 && user_socket_path(own, words) && ::strcmp(path, own) == 0;
 }
 
 // Whether a person named this socket, and it is not the user's own place.
-inline bool is_named_place(const char* path) {
-  const char* told = ::getenv("SWITCHYARD_SOCKET");
-  return told != nullptr && ::strcmp(told, path) == 0 && !is_user_place(path);
+inline bool is_named_place(const char* path, const SocketWords& words = socket_words()) {
+  return ::strcmp(words.named, path) == 0 && !is_user_place(path, words);
 }
 
 // Rule 2. A folder that does not exist is no reason for distrust: nobody listens there.
-inline Distrust distrust_folder(const char* path) {
+inline Distrust distrust_folder(const char* path, const SocketWords& words = socket_words()) {
   const char* slash = ::strrchr(path, '/');
   char folder[kSocketPathBytes] = "";
-  if (slash == nullptr || !is_user_place(path)) return {};
+  if (slash == nullptr || !is_user_place(path, words)) return {};
   ::memcpy(folder, path, static_cast<std::size_t>(slash - path));
   struct stat info {};
   // Not lstat(): its symbol would tie the library to a newer glibc.
@@ -57,8 +56,9 @@ inline Distrust distrust_folder(const char* path) {
 }
 
 // Rule 3. REQUIRES: `fd` is connected to `path`.
-inline Distrust distrust_listener(const char* path, int fd) {
-  if (is_named_place(path)) return {};
+inline Distrust distrust_listener(const char* path, int fd,
+                                  const SocketWords& words = socket_words()) {
+  if (is_named_place(path, words)) return {};
   ucred listener{};
   socklen_t bytes = sizeof(listener);
   if (::getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &listener, &bytes) != 0) {

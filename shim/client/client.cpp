@@ -67,19 +67,19 @@ bool distrusted(const char* path, Distrust distrust) {
   return true;
 }
 
-int connect_to(const char* path) {
+int connect_to(const char* path, const SocketWords& words) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   static_assert(sizeof(address.sun_path) == kSocketPathBytes);
   ::snprintf(address.sun_path, sizeof(address.sun_path), "%s", path);
-  if (distrusted(path, distrust_folder(path))) return -1;
+  if (distrusted(path, distrust_folder(path, words))) return -1;
   const int fd = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
   if (fd < 0) return -1;
   const timeval limit{kAnswerSeconds, 0};
   if (::setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit)) != 0 ||
       ::setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit)) != 0 ||
       ::connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0 ||
-      distrusted(path, distrust_listener(path, fd))) {
+      distrusted(path, distrust_listener(path, fd, words))) {
     ::close(fd);
     return -1;
   }
@@ -94,14 +94,15 @@ bool was_client() {
 
 int connect_monitor() {
   char path[kSocketPathBytes];
-  if (!socket_path(path)) return -1;
-  const int fd = connect_to(path);
+  const SocketWords words = socket_before();
+  if (!socket_path(path, words)) return -1;
+  const int fd = connect_to(path, words);
   if (fd >= 0 || ::strcmp(path, kSystemSocket) == 0) return fd;
   // The monitor of this job may have handed its GPUs over to root's.
   JobCard card;
   read_before(card);
   const bool of_a_job = card.job[0] != '\0' || was_client();
-  return of_a_job && ::access(kSystemSocket, F_OK) == 0 ? connect_to(kSystemSocket) : -1;
+  return of_a_job && ::access(kSystemSocket, F_OK) == 0 ? connect_to(kSystemSocket, words) : -1;
 }
 
 // A program that only asks NVML has nothing to lose, and its user nothing to know.
@@ -295,7 +296,7 @@ void say_unmanaged() {
   if (g_state.refused.load(std::memory_order_relaxed)) return;
   char path[kSocketPathBytes] = "";
   char promises[256] = "";
-  socket_path(path);
+  socket_path(path, socket_before());
   if (list_promises(promises)) {
     log_once(said, Level::kWarn,
              "no monitor answers at %s: this process runs unmanaged, and %s is not kept; "

@@ -29,6 +29,7 @@ bool flag(std::atomic<int>& cached, const char* name, bool unset = false) {
 
 struct State {
   JobCard card{};  // as it was read last
+  SocketWords socket{};
   TooLong too_long{};
   pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 };
@@ -73,8 +74,10 @@ TooLong read_card(JobCard& card) {
   }
   SWITCHYARD_KNOBS(SWITCHYARD_READ)
 #undef SWITCHYARD_READ
+  const SocketWords socket = socket_words();
   const Locked locked(g_state.lock);
   g_state.card = card;
+  g_state.socket = socket;
   g_state.too_long = found;
   return found;
 }
@@ -83,6 +86,11 @@ TooLong read_before(JobCard& card) {
   const Locked locked(g_state.lock);
   card = g_state.card;
   return g_state.too_long;
+}
+
+SocketWords socket_before() {
+  const Locked locked(g_state.lock);
+  return g_state.socket;
 }
 
 bool list_promises(char (&out)[256]) {

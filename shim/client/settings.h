@@ -6,6 +6,7 @@
 #include <cstddef>
 
 #include "switchyard/card.h"
+#include "switchyard/paths.h"
 
 namespace switchyard::shim {
 
@@ -35,6 +36,8 @@ struct TooLong {
 TooLong read_card(JobCard& card);
 // The same, as it was read last. For any thread.
 TooLong read_before(JobCard& card);
+// Where the monitor is, as the environment said it when the card was read last. For any thread.
+SocketWords socket_before();
 
 // Which SWITCHYARD_* ask for something that only a monitor keeps, for a message. False: none does.
 bool list_promises(char (&out)[256]);

@@ -100,6 +100,16 @@ TEST_F(Service, AClosedSocketFreesTheJobAndIsMadeAnew) {
   EXPECT_TRUE(eventually([&] { return current().woken(); }));
 }
 
+// The program may change its environment meanwhile: what was read there would be freed under us.
+TEST_F(Service, ItFindsTheMonitorWithoutTheEnvironment) {
+  monitor();
+  join_it();
+  const int welcomed = current().welcomed();
+  ::setenv("SWITCHYARD_SOCKET", "/nowhere/at/all", 1);
+  current().hang_up();
+  EXPECT_TRUE(eventually([&] { return current().welcomed() > welcomed; }));
+}
+
 TEST_F(Service, ASilentMonitorFreesTheJobAndIsFoundAgain) {
   monitor();
   join_it();
