@@ -28,7 +28,7 @@ ONE_GPU = ("cost", "latency", "shares", "set", "uploads", "coverage", "quota", "
 TWO_GPUS = ("gang", "gangs", "born", "spread", "migrate", "parking", "stalls", "urgent", "noise",
             "ddp", "ddp_shares", "ddp_service", "ddp_cost")
 ENGINES = ("engines", "engine_cost", "engine_starts")  # vLLM, which `all` does not expect
-NO_GPU = ("strangers",)  # the simulated one will do
+NO_GPU = ("strangers", "listings")  # the simulated one will do
 ROWS = (*ONE_GPU, *TWO_GPUS, *ENGINES, *NO_GPU)
 MODULES = {"set": "changes"}  # a module named set would hide the builtin
 

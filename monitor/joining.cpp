@@ -34,8 +34,8 @@ Job* Monitor::job_of(const Peer& peer, const wire::Hello& hello, const JobCard& 
   if (!rejoins) fill_empty(card, default_card(peer.owner()));
   auto knobs = parse_card(card, refused);
   if (!knobs) return nullptr;
-  const std::string over = caps.exceeded(peer.owner(), *knobs);
-  caps.lower(peer.owner(), *knobs, card);
+  const std::string over = caps.exceeded(peer.owner(), *knobs, gpus_.largest());
+  caps.lower(peer.owner(), *knobs, card, gpus_.largest());
   // Nobody answers a question here, so a name in use gets a number instead of a refusal.
   const bool named = card.name[0] != '\0' && card.name != std::string(card.job);
   if (named) set_text(card.name, registry_.free_name(card.name));

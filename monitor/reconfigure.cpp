@@ -89,7 +89,9 @@ JobCard Monitor::default_card(const Owner& owner) const {
   remove_none(card);
   std::string why;
   // A cap below a default is no reason to refuse whoever did not ask for it.
-  if (auto knobs = parse_card(card, why)) caps_of(owner).lower(owner, *knobs, card);
+  if (auto knobs = parse_card(card, why)) {
+    caps_of(owner).lower(owner, *knobs, card, gpus_.largest());
+  }
   return card;
 }
 

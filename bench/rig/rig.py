@@ -125,10 +125,12 @@ class Rig:
         log = open(self.scratch / "monitor.log", "wb")
         capacity = getattr(self.options, "capacity", None)
         host_pool = getattr(self.options, "host_pool", None)
+        metrics = getattr(self.options, "metrics", None)
         # At info it says who leaves and who comes back; by itself it logs warnings alone.
         command = [program, "--persist", "--log", "info",
                    *(["--capacity", capacity] if capacity else []),
-                   *(["--host-pool", host_pool] if host_pool else [])]
+                   *(["--host-pool", host_pool] if host_pool else []),
+                   *(["--metrics", metrics] if metrics else [])]
         self.monitor = subprocess.Popen(command, env=self.environment("switchyard"),
                                         stdin=subprocess.DEVNULL, stdout=log, stderr=log)
         until = time.monotonic() + 20

@@ -45,7 +45,7 @@ namespace switchyard {
   KNOB(deadline, "DEADLINE", 16, "", Deadline, "--deadline", "TIME", true,                        \
        "time from its start until it should be done; see `policy deadline`")                      \
   KNOB(memory, "MEMORY", 24, "", Memory, "--memory", "SIZE", true,                                \
-       "device memory per GPU: reserved for the job and its quota, contexts included")            \
+       "device memory per GPU (20GiB, 45%): reserved for it and its quota, contexts included")    \
   KNOB(on_oom, "ON_OOM", 8, "fail", OnOom, "--on-oom", "fail|wait", false,                        \
        "beyond the quota: the driver's out-of-memory error, or wait for memory")                  \
   KNOB(oom_timeout, "OOM_TIMEOUT", 24, "300s", Timeout, "--oom-timeout", "TIME", false,           \

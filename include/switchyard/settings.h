@@ -33,9 +33,9 @@ inline constexpr char kBytesForms[] =
     "a size such as 20GiB, 512MiB, 1.5g or 1073741824 (K, M, G, T and KiB, MiB, GiB, TiB are "
     "powers of 1024; KB, MB, GB, TB powers of 1000; a number of bytes below 1 MiB needs a unit)";
 inline constexpr char kMemoryForms[] =
-    "a size such as 20GiB, 512MiB, 1.5g or 1073741824, or none (K, M, G, T and KiB, MiB, GiB, TiB "
-    "are powers of 1024; KB, MB, GB, TB powers of 1000; a number of bytes below 1 MiB needs a "
-    "unit)";
+    "a size such as 20GiB, 512MiB, 1.5g or 1073741824, a part of each GPU such as 45%, or none (K, "
+    "M, G, T and KiB, MiB, GiB, TiB are powers of 1024; KB, MB, GB, TB powers of 1000; a number of "
+    "bytes below 1 MiB needs a unit)";
 inline constexpr char kOnOomForms[] = "fail or wait";
 inline constexpr char kParkForms[] = "host, peer or auto";
 inline constexpr char kSecondsForms[] = "a time such as 300s, 5m or 1h30m, from 0 to 24h";
@@ -165,15 +165,6 @@ inline std::optional<std::uint64_t> parse_bytes(std::string_view text) {
   return std::nullopt;
 }
 
-// The quota of a job in bytes. A job may be without one: what is read is empty for "none".
-using Quota = std::optional<std::uint64_t>;
-
-inline std::optional<Quota> parse_quota(std::string_view text) {
-  if (is_none(text)) return Quota();
-  const auto bytes = parse_bytes(text);
-  return bytes ? std::optional<Quota>(bytes) : std::nullopt;
-}
-
 // A weight among the jobs of one class, 0.01 to 1000.
 inline constexpr double kMostWeight = 1000;
 inline std::optional<double> parse_weight(std::string_view text) {
@@ -202,6 +193,28 @@ inline std::optional<double> parse_ratio(std::string_view text) {
   if (!number || (!unit.empty() && unit != "%")) return std::nullopt;
   const double ratio = unit.empty() ? *number : *number / 100;
   return ratio <= 1 ? std::optional(ratio) : std::nullopt;
+}
+
+// The memory of a job on each GPU: bytes, or a part of what that GPU has, 0.01 to 1.
+struct MemoryQuota {
+  std::uint64_t bytes = 0;
+  double part = 0;  // 0: `bytes` says it
+  std::uint64_t of(std::uint64_t gpu_bytes) const {
+    return part > 0 ? static_cast<std::uint64_t>(part * static_cast<double>(gpu_bytes)) : bytes;
+  }
+  bool operator==(const MemoryQuota&) const = default;
+};
+// A job may be without one: what is read is empty for "none". A part has its %, or 1 were a byte.
+using Quota = std::optional<MemoryQuota>;
+inline std::optional<Quota> parse_quota(std::string_view text) {
+  if (is_none(text)) return Quota();
+  if (text.ends_with('%')) {
+    const auto part = parse_ratio(text);
+    if (!part || *part < 0.01) return std::nullopt;
+    return MemoryQuota{0, *part};
+  }
+  const auto bytes = parse_bytes(text);
+  return bytes ? std::optional<Quota>(MemoryQuota{*bytes}) : std::nullopt;
 }
 
 // A ceiling on a job's part of the GPU's time, 0.01 to 1; 0: none. All of it is no limit.

@@ -2,16 +2,30 @@
 
 #include <algorithm>
 
+#include "monitor/core/minus.h"
+
 namespace switchyard::monitor {
 
 GpuAccounts::GpuAccounts(const std::vector<GpuInfo>& infos, Registry& registry,
                          std::optional<std::uint64_t> capacity)
-    : registry_(registry) {
+    : registry_(registry), capacity_(capacity) {
   for (const GpuInfo& info : infos) {
     gpus_.emplace_back();
     gpus_.back().info = info;
     gpus_.back().account.set_capacity(capacity);
   }
+}
+
+std::uint64_t GpuAccounts::gives(std::size_t gpu) const {
+  const GpuMemory& memory = gpus_[gpu].memory;
+  const std::uint64_t all = minus(memory.total_bytes, memory.reserved_bytes);
+  return std::min(all != 0 ? all : capacity_.value_or(0), capacity_.value_or(all));
+}
+
+std::uint64_t GpuAccounts::largest() const {
+  std::uint64_t most = 0;
+  for (std::size_t gpu = 0; gpu < gpus_.size(); ++gpu) most = std::max(most, gives(gpu));
+  return most;
 }
 
 std::optional<std::size_t> GpuAccounts::find(const Uuid& uuid) const {

@@ -91,6 +91,12 @@ class GpuAccounts {
   // Whether the accounts count only the job's memory that is on the GPU, or all of its memory.
   void set_released(JobKey job, bool released);
 
+  // The bytes of a GPU that jobs and other processes may have. A part of its memory is a part of
+  // this. 0: unknown.
+  std::uint64_t gives(std::size_t gpu) const;
+  // The same of the largest.
+  std::uint64_t largest() const;
+
   // Pinned memory of the host for what is swapped out, of all GPUs together.
   std::uint64_t host_pool_bytes = 0;
 
@@ -98,6 +104,7 @@ class GpuAccounts {
   void read_parked(const ClientOnGpu& on);
 
   Registry& registry_;
+  const std::optional<std::uint64_t> capacity_;
   std::vector<Gpu> gpus_;
 };
 

@@ -104,7 +104,8 @@ json create_job(Monitor& monitor, const Peer& peer, const json& request, Time no
   if (given != request.end() && !read_knobs(*given, card, why)) return refusal(kUsage, why);
   const auto knobs = parse_card(card, why);
   if (!knobs) return refusal(kUsage, why);
-  if (why = monitor.caps_of(peer.owner()).exceeded(peer.owner(), *knobs); !why.empty()) {
+  if (why = monitor.caps_of(peer.owner()).exceeded(peer.owner(), *knobs, monitor.gpus().largest());
+      !why.empty()) {
     return refusal(kRefusedByPolicy, why);
   }
   const pid_t creator = creator_of(peer, request);
@@ -131,7 +132,8 @@ json change_job(Monitor& monitor, const Peer& peer, Job& job, const json& reques
   if (!read_knobs(request, card, why)) return refusal(kUsage, why);
   const auto knobs = parse_card(card, why);
   if (!knobs) return refusal(kUsage, why);
-  if (why = monitor.caps_of(peer.owner()).exceeded(peer.owner(), *knobs); !why.empty()) {
+  if (why = monitor.caps_of(peer.owner()).exceeded(peer.owner(), *knobs, monitor.gpus().largest());
+      !why.empty()) {
     return refusal(kRefusedByPolicy, why);
   }
   if (knobs->memory && !monitor.memory().can_become(job, *knobs->memory, now, why)) {

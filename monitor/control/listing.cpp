@@ -23,10 +23,6 @@ using nlohmann::json;
 // Slices were measured on this family of drivers; elsewhere `doctor` verifies them.
 constexpr char kTestedDriver[] = "580.";
 
-json or_null(const std::optional<std::uint64_t>& value) {
-  return value ? json(*value) : json(nullptr);
-}
-
 const char* slice_status(std::uint32_t status) {
   return status == abi::kSliceAccepted  ? "accepted"
          : status == abi::kSliceRefused ? "refused"
@@ -309,6 +305,7 @@ json list_job(Monitor& monitor, const Job& job, Time now, std::size_t& bytes) {
     return client != nullptr && !client->observer;
   });
   const ResidencyState where = residency_of(monitor.registry(), job);
+  const Quota& memory = job.knobs.memory;
   const bool timed = job.pause.on && job.pause.until != Time{0};
   const Job* gives_room = monitor.registry().find(job.turn.waits_for);
   json out = {
@@ -337,7 +334,8 @@ json list_job(Monitor& monitor, const Job& job, Time now, std::size_t& bytes) {
       {"deadline_seconds", job.knobs.deadline != Time{0}
                                ? json(seconds(job.since + job.knobs.deadline - now))
                                : json(nullptr)},
-      {"memory_quota_bytes", or_null(job.knobs.memory)},
+      {"memory_quota_bytes", memory && memory->part == 0 ? json(memory->bytes) : json(nullptr)},
+      {"memory_quota_ratio", memory && memory->part > 0 ? json(memory->part) : json(nullptr)},
       {"since_seconds", seconds(now - job.since)},
       {"processes", std::move(processes)},
       {"gpus", std::move(gpus)},

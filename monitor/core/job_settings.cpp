@@ -77,7 +77,7 @@ std::string rule_text(const std::string& rule) { return rule.empty() ? "" : ": "
 
 }  // namespace
 
-std::string Caps::exceeded(const Owner& owner, const Knobs& knobs) const {
+std::string Caps::exceeded(const Owner& owner, const Knobs& knobs, std::uint64_t gpu_bytes) const {
   if (owner.is_root()) return {};
   if (knobs.priority > priority_of(owner.uid)) {
     return fmt::format("priority {} is more than root allows here ({}){}",
@@ -88,15 +88,15 @@ std::string Caps::exceeded(const Owner& owner, const Knobs& knobs) const {
     return fmt::format("share {} is more than root allows here ({}){}", knobs.share.weight, *share,
                        rule_text(from.share));
   }
-  if (memory_bytes && knobs.memory && *knobs.memory > *memory_bytes) {
-    return fmt::format("memory of {} is more than root allows here ({}){}",
-                       bytes_text(*knobs.memory), bytes_text(*memory_bytes),
-                       rule_text(from.memory));
+  const std::uint64_t memory = knobs.memory ? knobs.memory->of(gpu_bytes) : 0;
+  if (memory_bytes && memory > *memory_bytes) {
+    return fmt::format("memory of {} is more than root allows here ({}){}", bytes_text(memory),
+                       bytes_text(*memory_bytes), rule_text(from.memory));
   }
   return {};
 }
 
-void Caps::lower(const Owner& owner, Knobs& knobs, JobCard& card) const {
+void Caps::lower(const Owner& owner, Knobs& knobs, JobCard& card, std::uint64_t gpu_bytes) const {
   if (owner.is_root()) return;
   if (knobs.priority > priority_of(owner.uid)) {
     knobs.priority = priority_of(owner.uid);
@@ -106,8 +106,8 @@ void Caps::lower(const Owner& owner, Knobs& knobs, JobCard& card) const {
     knobs.share.weight = *share;
     set_text(card.share, fmt::format("{}", knobs.share.weight));
   }
-  if (memory_bytes && knobs.memory && *knobs.memory > *memory_bytes) {
-    knobs.memory = memory_bytes;
+  if (memory_bytes && knobs.memory && knobs.memory->of(gpu_bytes) > *memory_bytes) {
+    knobs.memory = MemoryQuota{*memory_bytes};
     set_text(card.memory, fmt::format("{}B", *memory_bytes));
   }
 }

@@ -65,8 +65,8 @@ struct Caps {
     return may_be_high.count(uid) != 0 ? Priority::kHigh : priority;
   }
   // The part of `knobs` over the cap, as text that names the cap and its rule; empty when there is
-  // none.
-  std::string exceeded(const Owner& owner, const Knobs& knobs) const;
+  // none. `gpu_bytes`: of the largest GPU.
+  std::string exceeded(const Owner& owner, const Knobs& knobs, std::uint64_t gpu_bytes) const;
   // The most that a job of that user may have of each GPU, whether it asks for a quota or not;
   // none: no cap.
   std::optional<std::uint64_t> ceiling(const Owner& owner) const {
@@ -77,7 +77,7 @@ struct Caps {
     return owner.is_root() ? kMostWeight : share.value_or(kMostWeight);
   }
   // Lowers what is over to the cap, in the values and in the card's text.
-  void lower(const Owner& owner, Knobs& knobs, JobCard& card) const;
+  void lower(const Owner& owner, Knobs& knobs, JobCard& card, std::uint64_t gpu_bytes) const;
 };
 
 }  // namespace switchyard::monitor

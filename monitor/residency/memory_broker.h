@@ -27,14 +27,15 @@ class MemoryBroker {
   // uses. Until it is settled which these are, on all that it may use: the processes of a job begin
   // one after the other.
   std::vector<std::size_t> gpus_of(const Job& job) const;
+  std::optional<std::uint64_t> quota_on(const Job& job, std::size_t gpu) const;
   // Notes which GPUs the jobs use, and settles those that have used one for a minute. True: some
   // quota is promised on fewer GPUs now.
   bool follow_use(Time now);
   // Promises the job's quota on its GPUs, where it fits; elsewhere the quota is a mere ceiling.
   // Answers how many GPUs promised it. Where none did, `why` names who holds what.
   std::size_t reserve(const Job& job, Time now, std::string& why);
-  // Whether the quota could become `bytes`; if not, `why` names who holds what.
-  bool can_become(const Job& job, std::uint64_t bytes, Time now, std::string& why);
+  // Whether the quota could become that; if not, `why` names who holds what.
+  bool can_become(const Job& job, const MemoryQuota& quota, Time now, std::string& why);
   // Whether the job could have so much on that GPU; if not, `why` names who holds what.
   bool has_room(const Job& job, std::size_t gpu, std::uint64_t bytes, Time now, std::string& why);
   void forget(const Job& job);

@@ -65,44 +65,54 @@ bool MemoryBroker::follow_use(Time now) {
   return fewer;
 }
 
+// None where it has none, or a part of a GPU's memory that nobody knows.
+std::optional<std::uint64_t> MemoryBroker::quota_on(const Job& job, std::size_t gpu) const {
+  if (!job.knobs.memory) return std::nullopt;
+  const std::uint64_t bytes = job.knobs.memory->of(gpus_.gives(gpu));
+  return bytes != 0 ? std::optional(bytes) : std::nullopt;
+}
+
 std::size_t MemoryBroker::reserve(const Job& job, Time now, std::string& why) {
   const auto applies = gpus_of(job);
   std::size_t promised = 0;
   for (std::size_t i = 0; i < gpus_.size(); ++i) {
     Account& account = gpus_[i].account;
     const bool here = std::find(applies.begin(), applies.end(), i) != applies.end();
-    const auto most = job.knobs.memory ? job.knobs.memory : job.ceiling_bytes;
+    const auto asked = quota_on(job, i);
+    const auto most = asked ? asked : job.ceiling_bytes;
     // A job that uses no memory of a GPU yet may do so later, up to its quota.
     if (!most || !(here || job.seen.count(i) != 0)) {
       account.clear_quota(job.key);
       continue;
     }
-    if (!job.knobs.memory || !here) {
+    if (!asked || !here) {
       account.set_quota(job.key, {*most, false, true});
       continue;
     }
     // Suspended: it is promised again when its memory comes back.
     if (job.memory->state == residency::State::kSwappedOut) {
-      account.set_quota(job.key, {*job.knobs.memory, false});
+      account.set_quota(job.key, {*asked, false});
       ++promised;
       continue;
     }
     // Earlier promises stay, even if more than there is has been taken since.
     const auto had = account.quota(job.key);
-    const bool fits = (had && had->reserved && *job.knobs.memory <= had->bytes) ||
-                      make_room(i, job.key, *job.knobs.memory, now);
-    account.set_quota(job.key, {*job.knobs.memory, fits});
+    const bool fits = (had && had->reserved && *asked <= had->bytes) ||
+                      make_room(i, job.key, *asked, now);
+    account.set_quota(job.key, {*asked, fits});
     if (fits) {
       ++promised;
     } else if (why.empty()) {
-      why = who_holds_what(i, job.key, *job.knobs.memory);
+      why = who_holds_what(i, job.key, *asked);
     }
   }
   return promised;
 }
 
-bool MemoryBroker::can_become(const Job& job, std::uint64_t bytes, Time now, std::string& why) {
+bool MemoryBroker::can_become(const Job& job, const MemoryQuota& asked, Time now,
+                              std::string& why) {
   for (const std::size_t gpu : gpus_of(job)) {
+    const std::uint64_t bytes = asked.of(gpus_.gives(gpu));
     const auto quota = gpus_[gpu].account.quota(job.key);
     // Less than now is always granted: below use it refuses new allocations only.
     if (quota && !quota->ceiling && bytes <= quota->bytes) continue;

@@ -296,7 +296,9 @@ void say_unmanaged() {
   if (g_state.refused.load(std::memory_order_relaxed)) return;
   char path[kSocketPathBytes] = "";
   char promises[256] = "";
-  socket_path(path, socket_before());
+  if (!socket_path(path, socket_before())) {
+    ::snprintf(path, sizeof(path), "a path that is too long");
+  }
   if (list_promises(promises)) {
     log_once(said, Level::kWarn,
              "no monitor answers at %s: this process runs unmanaged, and %s is not kept; "

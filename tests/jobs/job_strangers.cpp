@@ -1,10 +1,10 @@
 // Connections of one user that claim all that a page can say, and ring: ranks, launches, timings,
 // norms, memory that may leave, waits for memory. No CUDA, no GPU, no rights.
 //
-//     job_strangers SOCKET COUNT GPU_UUID
+//     job_strangers SOCKET COUNT GPU_UUID [modest]
 //
 // Half of them are ranks of one job, the others are of jobs of four. They go on until standard
-// input ends. Says "joined N" once all that may have joined.
+// input ends. Says "joined N" once all that may have joined. Modest: each is a job, and launches.
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/mman.h>
@@ -59,7 +59,7 @@ Fd connect_to(const char* path) {
   return there ? std::move(fd) : Fd();
 }
 
-wire::Hello hello_of(std::size_t job, const std::uint8_t* uuid) {
+wire::Hello hello_of(std::size_t job, const std::uint8_t* uuid, bool modest) {
   wire::Hello out{};
   out.layout_version = abi::kLayoutVersion;
   out.lane_count = 1;
@@ -69,6 +69,8 @@ wire::Hello hello_of(std::size_t job, const std::uint8_t* uuid) {
   for (const abi::Section& section : abi::kSections) out.sections[out.section_count++] = section;
   JobCard card{};
   std::snprintf(card.job, sizeof(card.job), "strange-%zu", job);
+  write_card_text(card, out.card);
+  if (modest) return out;
   for (auto [field, room] : {std::pair{card.oversubscribe, sizeof(card.oversubscribe)},
                              {card.gradient_noise, sizeof(card.gradient_noise)}}) {
     std::snprintf(field, room, "yes");
@@ -163,7 +165,8 @@ void ask(Fd& fd, const char* path) {
 
 int main(int argc, char** argv) {
   std::uint8_t uuid[16];
-  if (argc != 4 || !parse_uuid(argv[3], uuid)) return 2;
+  if (argc < 4 || argc > 5 || !parse_uuid(argv[3], uuid)) return 2;
+  const bool modest = argc == 5;
   rlimit limit{};
   ::getrlimit(RLIMIT_NOFILE, &limit);
   limit.rlim_cur = limit.rlim_max;
@@ -171,11 +174,12 @@ int main(int argc, char** argv) {
   const auto count = static_cast<std::size_t>(std::atol(argv[2]));
   std::vector<Liar> all;
   for (std::size_t i = 0; i < count; ++i) {
-    const std::size_t job = i < count / 2 ? 0 : 1 + (i - count / 2) / 4;
-    auto liar = join(argv[1], hello_of(job, uuid));
+    const std::size_t job = modest ? i : i < count / 2 ? 0 : 1 + (i - count / 2) / 4;
+    auto liar = join(argv[1], hello_of(job, uuid, modest));
     if (!liar) break;
     liar->rank = static_cast<std::uint32_t>(job == 0 ? i : i % 4);
-    claim(*liar, job);
+    if (!modest) claim(*liar, job);
+    liar->page->lanes[0].contexts = liar->page->lanes[0].in_use = 1;
     all.push_back(std::move(*liar));
   }
   std::printf("joined %zu\n", all.size());
@@ -183,8 +187,14 @@ int main(int argc, char** argv) {
   Fd asks;
   pollfd input{STDIN_FILENO, POLLIN, 0};
   while (::poll(&input, 1, 10) == 0) {
-    for (Liar& each : all) go_on(each);
-    ask(asks, argv[1]);
+    for (Liar& each : all) {
+      if (modest) {
+        each.page->lanes[0].launches += 10;
+      } else {
+        go_on(each);
+      }
+    }
+    if (!modest) ask(asks, argv[1]);
   }
   return 0;
 }

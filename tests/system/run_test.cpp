@@ -75,6 +75,18 @@ TEST_F(RunJob, BehindAnotherPreloadTheJobIsManagedAllTheSame) {
   }
 }
 
+TEST_F(RunJob, AQuotaMayBeAPartOfTheGpu) {
+  auto daemon = monitor();
+  auto child = job({"--name", "part", "--memory", "25%"}, {loop_program()});
+  ASSERT_EQ(line_of(child), "ready");
+  EXPECT_TRUE(job_named("part")["memory_quota_bytes"].is_null());
+  EXPECT_EQ(job_named("part")["memory_quota_ratio"], 0.25);
+  EXPECT_EQ(gpu_of("part")["memory_quota_bytes"], 1 << 30);
+  EXPECT_EQ(cli({"set", "part", "--memory", "80%"}).status, 0);
+  EXPECT_GT(gpu_of("part")["memory_quota_bytes"].get<std::uint64_t>(), 3ull << 30);
+  EXPECT_EQ(cli({"set", "part", "--memory", "0.5%"}).status, 2);
+}
+
 TEST_F(RunJob, ANestedRunBelongsToTheOuterJob) {
   auto daemon = monitor();
   auto child = job({"--name", "outer", "--memory", "1GiB"},

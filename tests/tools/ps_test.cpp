@@ -91,6 +91,15 @@ TEST(PsTable, ARowPerJobFitsEightyColumns) {
              "nb           dan      0   normal idle                 98      5G/- 3h00 jupyter…"}));
 }
 
+TEST(PsTable, AQuotaThatIsAPartIsAPartWhereThereIsNoGpuYet) {
+  json all = jobs();
+  all[0]["memory_quota_ratio"] = 0.45;
+  all[3]["memory_quota_ratio"] = 0.45;
+  const Lines table = lines(draw_table(rows_of(all, false), default_fields(), {80, true}));
+  EXPECT_NE(table[1].find(" 8.1G/20G "), std::string::npos) << table[1];
+  EXPECT_NE(table[4].find(" -/45% "), std::string::npos) << table[4];
+}
+
 TEST(PsTable, EachWidthIsKept) {
   for (const std::size_t columns : {58, 60, 66, 72, 80, 100, 120, 132, 200}) {
     for (const bool utf8 : {true, false}) {

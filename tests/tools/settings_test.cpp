@@ -34,6 +34,19 @@ TEST(Settings, ASizeIsOneNumberWithOneUnit) {
   }
 }
 
+TEST(Settings, AQuotaIsASizeOrAPartOfEachGpu) {
+  EXPECT_EQ(**parse_quota("2GiB"), (MemoryQuota{2048 * kMiB}));
+  EXPECT_EQ(**parse_quota("45%"), (MemoryQuota{0, 0.45}));
+  EXPECT_EQ((*parse_quota("12.5%"))->of(80), 10u);
+  EXPECT_EQ((*parse_quota("100%"))->of(80), 80u);
+  EXPECT_FALSE(*parse_quota("none"));
+  for (const char* text : {"0%", "0.9%", "101%", "%", "-5%", "45 %", "0.45", "45%%", "1GiB%"}) {
+    EXPECT_FALSE(parse_quota(text)) << text;
+  }
+  EXPECT_TRUE(same_value<kind::Memory>("50%", "50.0%"));
+  EXPECT_FALSE(same_value<kind::Memory>("50%", "none"));
+}
+
 TEST(Settings, TimesTakeSeveralUnitsFromTheLargerToTheSmaller) {
   const struct {
     const char* text;

@@ -130,6 +130,9 @@ TEST(Why, AnAllocationThatWaitsHasItsSizeAndItsHelp) {
             "train has waited for 42 s in an allocation, of 2 GiB. Its quota is 8 GiB; `switchyard "
             "set train --memory SIZE` raises that. `switchyard ps --memory` shows which jobs have "
             "the memory.");
+  job["memory_quota_bytes"] = nullptr;
+  job["memory_quota_ratio"] = 0.45;
+  EXPECT_NE(why(job).find(" Its quota is 45 % of each GPU; "), std::string::npos);
   EXPECT_NE(why(by_serve(train("waiting", "allocation", "waiting: 2 GiB of serve")))
                 .find("of 2 GiB. The job 'serve' of bob has the memory."),
             std::string::npos);

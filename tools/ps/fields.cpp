@@ -122,8 +122,12 @@ Cell memory(const Row& row) {
     if (row.gpu != nullptr || is_on(each)) quota += number_of(each, "memory_quota_bytes");
   });
   if (quota == 0) quota = quota_of(row);
+  // A part of a GPU is so many bytes once there is a GPU.
+  const double part = real_of(*row.job, "memory_quota_ratio").value_or(0);
   return fmt::format("{}/{}", is_anywhere(row) ? compact_bytes(used) : "-",
-                     quota == 0 ? "-" : compact_bytes(quota));
+                     quota != 0 ? compact_bytes(quota)
+                     : part > 0 ? fmt::format("{:.0f}%", 100 * part)
+                                : "-");
 }
 
 Cell resident(const Row& row) {

@@ -142,6 +142,14 @@ std::string waits_for_room(const Seen& seen) {
       capital(causer(seen, "another job or an unmanaged process")), room_help(seen.other()));
 }
 
+std::string quota_text(const json& job) {
+  if (const auto part = real_of(job, "memory_quota_ratio")) {
+    return fmt::format("{:.0f} % of each GPU", 100 * *part);
+  }
+  const std::uint64_t bytes = number_of(job, "memory_quota_bytes");
+  return bytes != 0 ? human_bytes(bytes) : "";
+}
+
 std::string waits_for_allocation(const Seen& seen) {
   std::string text = fmt::format("{} has waited for {} in an allocation, of {}.", seen.name(),
                                  seen.since(), amount(seen));
@@ -150,9 +158,9 @@ std::string waits_for_allocation(const Seen& seen) {
     return fmt::format("{} {} has the memory. {}", text, capital(causer(seen, "")),
                        room_help(other));
   }
-  if (number_of(seen.job, "memory_quota_bytes") != 0) {
-    text += fmt::format(" Its quota is {}; `switchyard set {} --memory SIZE` raises that.",
-                        human_bytes(number_of(seen.job, "memory_quota_bytes")), seen.name());
+  if (const std::string quota = quota_text(seen.job); !quota.empty()) {
+    text += fmt::format(" Its quota is {}; `switchyard set {} --memory SIZE` raises that.", quota,
+                        seen.name());
   }
   return text + " " + room_help(nullptr);
 }

@@ -105,7 +105,7 @@ TEST(Reconfigure, ADefaultAboveACapIsLowered) {
   settings.user_rules.rules[0].defaults = {{"memory", "2GiB", 2}};
   Rig rig(1, 4 * kGiB, settings);
   EXPECT_EQ(rig.ask({{"op", "create"}, {"card", {{"name", "x"}}}}, 1000)["ok"], true);
-  EXPECT_EQ(rig.monitor.registry().find_target("x")->knobs.memory, kGiB);
+  EXPECT_EQ(rig.monitor.registry().find_target("x")->knobs.memory, MemoryQuota{kGiB});
   EXPECT_EQ(rig.join({.name = "y"}, 1001).lane().quota_bytes, kGiB);
 }
 

@@ -143,18 +143,30 @@ TEST(ConfigRules, ARefusalNamesTheRuleAndItsLine) {
   const Owner student = owner(7, {kStudents});
   const Caps caps = all.caps_of(student);
   Knobs knobs;
-  knobs.memory = 2 * kGiB;
-  EXPECT_EQ(caps.exceeded(student, knobs),
+  knobs.memory = MemoryQuota{2 * kGiB};
+  EXPECT_EQ(caps.exceeded(student, knobs, 8 * kGiB),
             "memory of 2.00 GiB is more than root allows here (1.00 GiB): caps.memory of group "
             "'students', f.toml:4");
   knobs.share.weight = 3;
-  EXPECT_EQ(caps.exceeded(student, knobs),
+  EXPECT_EQ(caps.exceeded(student, knobs, 8 * kGiB),
             "share 3 is more than root allows here (2): caps.share of group 'students', f.toml:3");
   knobs.priority = Priority::kHigh;
-  EXPECT_EQ(caps.exceeded(student, knobs),
+  EXPECT_EQ(caps.exceeded(student, knobs, 8 * kGiB),
             "priority high is more than root allows here (normal): caps.priority of group "
             "'students', f.toml:2");
-  EXPECT_EQ(caps.exceeded(owner(0), knobs), "") << "the host's root";
+  EXPECT_EQ(caps.exceeded(owner(0), knobs, 8 * kGiB), "") << "the host's root";
+}
+
+TEST(ConfigRules, APartOfAGpuIsComparedByTheLargest) {
+  const Owner alice = owner(7);
+  const Caps caps = file("[caps]\nmemory = \"1GiB\"\n").caps_of(alice);
+  JobCard card{};
+  Knobs knobs;
+  knobs.memory = MemoryQuota{0, 0.5};
+  EXPECT_NE(caps.exceeded(alice, knobs, 8 * kGiB), "") << "4 GiB of the largest GPU";
+  EXPECT_EQ(caps.exceeded(alice, knobs, kGiB), "");
+  caps.lower(alice, knobs, card, 8 * kGiB);
+  EXPECT_EQ(knobs.memory, MemoryQuota{*caps.memory_bytes});
 }
 
 }  // namespace

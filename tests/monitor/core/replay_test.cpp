@@ -63,7 +63,7 @@ TEST_P(Replay, ACardHasItsSettingsAndCarriesTheOthers) {
   EXPECT_EQ(knobs->share.weight, 2.5);
   EXPECT_EQ(knobs->limit, 0.3);
   EXPECT_EQ(knobs->deadline, std::chrono::minutes(90));
-  EXPECT_EQ(knobs->memory, 20ull << 30);
+  EXPECT_EQ(knobs->memory, MemoryQuota{20ull << 30});
   EXPECT_EQ(knobs->on_oom, OnOom::kWait);
   EXPECT_EQ(knobs->idle_release.after, std::chrono::minutes(10));
   EXPECT_EQ(knobs->park, Park::kAuto);

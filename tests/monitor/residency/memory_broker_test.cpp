@@ -39,6 +39,36 @@ TEST(Memory, ExactlyTheQuotaCanBeUsed) {
   EXPECT_EQ(rig.charge(a, 1).verdict, wire::kOverQuota);
 }
 
+TEST(Memory, APartIsOfEachGpu) {
+  Rig rig(2);
+  rig.gpus.memories[1].total_bytes = 2 * kGiB;
+  rig.pass(std::chrono::seconds(2));
+  const Joined a = rig.join({.memory = "25%"}, 1000, 2);
+  EXPECT_TRUE(rig.allocate(a, kGiB));
+  EXPECT_EQ(rig.charge(a, 1).verdict, wire::kOverQuota);
+  EXPECT_EQ(rig.charge(a, 513 * kMiB, 1).verdict, wire::kOverQuota);
+  EXPECT_EQ(rig.charge(a, 512 * kMiB, 1).verdict, wire::kGranted);
+}
+
+TEST(Memory, APartIsOfWhatTheMonitorMayGive) {
+  Settings settings;
+  settings.capacity = 2 * kGiB;
+  Rig rig(1, 4 * kGiB, settings);
+  const Joined a = rig.join({.memory = "50%"});
+  const Joined b = rig.join({.memory = "50%"});
+  for (const Joined* each : {&a, &b}) {
+    EXPECT_TRUE(rig.allocate(*each, kGiB));
+    EXPECT_EQ(rig.charge(*each, 1).verdict, wire::kOverQuota);
+  }
+}
+
+TEST(Memory, APartOfMemoryThatNobodyKnowsIsNoQuota) {
+  Rig rig(1, 0);
+  const Joined a = rig.join({.memory = "50%"});
+  EXPECT_EQ(rig.monitor.gpus().gives(0), 0u);
+  EXPECT_TRUE(rig.allocate(a, kGiB));
+}
+
 TEST(Memory, SiblingsShareOneQuota) {
   Rig rig;
   const Joined a = rig.join({.job = "j", .memory = "1GiB"});
