@@ -115,7 +115,7 @@ enter() { # PACKAGES WORK
     > "$root/etc/systemd/system/try.service"
   rm -f "$root"/etc/systemd/system/*.wants/*
   {
-    for _ in $(seq 120); do
+    for _ in $(seq 240); do
       if [ -e "$root/root/ended" ]; then break; fi
       sleep 1
     done
@@ -135,7 +135,7 @@ case "$1" in
     work="$(mktemp -d)"
     trap 'rm -f "$work.said"; rmdir "$work"' EXIT
     # systemd's end is the namespace's, by a signal.
-    timeout --kill-after=5 180 unshare --mount --pid --fork --ipc --uts --net --cgroup --kill-child \
+    timeout --kill-after=5 300 unshare --mount --pid --fork --ipc --uts --net --cgroup --kill-child \
       bash "$0" --enter "$(realpath "$1")/packages" "$work" > "$work.said" 2>&1 || true
     cat "$work.said"
     grep -qx 'try_systemd: all is well' "$work.said"

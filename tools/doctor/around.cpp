@@ -99,11 +99,12 @@ std::string program_of(const std::string& unit, const std::string& root) {
     if (line.rfind("ExecStart=", 0) != 0) continue;
     const auto words = split(line.substr(line.find('=') + 1), " \t");
     if (words.empty()) continue;
-    const std::string name =
+    std::string name =
         words[0].substr(std::min(words[0].find_first_not_of("-@:+!"), words[0].size()));
     if (name.rfind('/', 0) == 0) return root + name;
     for (const char* folder : {"/usr/local/sbin/", "/usr/local/bin/", "/usr/sbin/", "/usr/bin/"}) {
-      if (exists(root + folder + name)) return root + folder + name;
+      std::string program = fmt::format("{}{}{}", root, folder, name);
+      if (exists(program)) return program;
     }
     return name;
   }
