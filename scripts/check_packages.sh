@@ -148,6 +148,9 @@ listed > "$work/after"
 nothing "these are left" "$(comm -13 "$work/before" \
   <(grep -vxE './etc/(group|gshadow|passwd|shadow|\.pwd\.lock)-?' "$work/after"))"
 
+step "an upgrade and the way back, while jobs run"
+scripts/check_upgrade.sh "$build"
+
 step "the wheel"
 twice scripts/wheel.sh
 wheel="$(echo "$packages"/switchyard-"$VERSION"-*.whl)"

@@ -1,7 +1,7 @@
 #!/bin/bash
 # Installs the Debian packages under a real systemd, with its sandbox, and uses them. The socket starts
 # the monitor, whose settings are read anew. A job of another user is changed and swapped out. Then
-# come an upgrade, `switchyard stop` and a purge.
+# come an upgrade under a paused job, `switchyard stop` and a purge.
 #
 #   sudo scripts/try_systemd.sh BUILD      after make deb; prints what it did and ends with 0 or 1
 #
@@ -43,7 +43,7 @@ inside() {
   sed -i '$d' /etc/switchyard/switchyard.toml
   chmod 666 /run/gpu/*
   setpriv --reuid=65534 --regid=65534 --clear-groups switchyard run --name theirs --swappable \
-    --memory 1GiB --require -- /usr/lib/switchyard/examples/train > /dev/null &
+    --memory 1GiB --require -- /usr/lib/switchyard/examples/train > /root/theirs &
   for _ in $(seq 100); do
     if switchyard ps --json | grep -q '"name": "theirs"'; then break; fi
     sleep 0.1
@@ -52,6 +52,7 @@ inside() {
   must switchyard pause theirs --release
   must switchyard resume theirs
   must_not switchyard stop
+  must switchyard pause theirs
   before="$(systemctl show --property MainPID --value switchyardd.service)"
   must dpkg --install /root/packages/switchyard_*.deb
   must active switchyardd.socket switchyardd.service
@@ -60,15 +61,28 @@ inside() {
     if switchyard ps --json | grep -q '"name": "theirs"'; then break; fi
     sleep 0.1
   done
+  must_not switchyard stop --force
+  must switchyard resume theirs
   must switchyard set theirs --limit none
   must switchyard stop --force
   must_not active switchyardd.socket
   must_not active switchyardd.service
   must systemctl start switchyardd.socket
-  must switchyard ps
-  kill %1
+  for _ in $(seq 100); do
+    if switchyard ps --json | grep -q '"name": "theirs"'; then break; fi
+    sleep 0.1
+  done
+  must switchyard pause theirs
   must systemd-analyze security --threshold=30 switchyardd.service
   must dpkg --purge switchyard-demo switchyard
+  # It is paused no more: it says something every 10 s.
+  said="$(wc -l < /root/theirs)"
+  for _ in $(seq 300); do
+    if [ "$(wc -l < /root/theirs)" -gt "$said" ]; then break; fi
+    sleep 0.1
+  done
+  must [ "$(wc -l < /root/theirs)" -gt "$said" ]
+  kill %1
   must_not active switchyardd.socket
   must_not active switchyardd.service
   must_not [ -e /run/switchyard ]
@@ -101,7 +115,7 @@ enter() { # PACKAGES WORK
     > "$root/etc/systemd/system/try.service"
   rm -f "$root"/etc/systemd/system/*.wants/*
   {
-    for _ in $(seq 120); do
+    for _ in $(seq 240); do
       if [ -e "$root/root/ended" ]; then break; fi
       sleep 1
     done
@@ -121,7 +135,7 @@ case "$1" in
     work="$(mktemp -d)"
     trap 'rm -f "$work.said"; rmdir "$work"' EXIT
     # systemd's end is the namespace's, by a signal.
-    timeout --kill-after=5 180 unshare --mount --pid --fork --ipc --uts --net --cgroup --kill-child \
+    timeout --kill-after=5 300 unshare --mount --pid --fork --ipc --uts --net --cgroup --kill-child \
       bash "$0" --enter "$(realpath "$1")/packages" "$work" > "$work.said" 2>&1 || true
     cat "$work.said"
     grep -qx 'try_systemd: all is well' "$work.said"

@@ -2,11 +2,14 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <poll.h>
+#include <signal.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <filesystem>
+#include <thread>
 
 #include "harness.h"
 #include "switchyard/abi.h"
@@ -146,6 +149,30 @@ TEST_F(MonitorEnds, StopWithPausedJobsResumesThemIfToldTo) {
   const long before = kernels(child);
   EXPECT_TRUE(eventually([&] { return kernels(child) > before; }));
   EXPECT_EQ(child.finish(kLimit).status, 0);
+}
+
+// `systemctl stop`, a restart by an upgrade, a shutdown: nobody is there to be asked.
+TEST_F(MonitorEnds, ASignalEndsItAlthoughAJobIsPausedAndThePauseStands) {
+  auto child = [this] {
+    auto daemon = monitor();
+    auto made = loop({"--name", "held"});
+    EXPECT_EQ(cli({"pause", "held"}).status, 0);
+    ::kill(daemon.pid(), SIGTERM);
+    EXPECT_EQ(daemon.finish(kLimit).status, 0);
+    return made;
+  }();
+  // Longer than a silent monitor is believed in.
+  const long held = kernels(child);
+  std::this_thread::sleep_for(std::chrono::seconds(3));
+  EXPECT_EQ(kernels(child), held);
+  auto next = monitor();
+  EXPECT_TRUE(eventually([this] {
+    const json found = job_named("held");
+    return found.is_object() && found["state"] == "paused";
+  }));
+  EXPECT_EQ(kernels(child), held);
+  EXPECT_EQ(cli({"resume", "held"}).status, 0);
+  EXPECT_TRUE(eventually([&] { return kernels(child) > held; }));
 }
 
 TEST_F(MonitorEnds, VersionSaysWhichPagesWorkTogether) {

@@ -282,15 +282,18 @@ TEST_F(Listing, DoctorFindsAllWellOnTheSimulatedGpuAndMeasuresSlices) {
     if (check["name"] == "slices") {
       EXPECT_NE(check["what"].get<std::string>().find("asked 4 : 1, got "), std::string::npos)
           << check;
-    } else if (check["name"] == "calls") {
-      // The simulated driver may be newer than the headers of this build.
+    } else if (check["name"] == "calls" || check["name"] == "installation" ||
+               check["name"] == "units" || check["name"] == "stale sockets") {
+      // The simulated driver may be newer than the headers of this build, and this machine may have
+      // another version installed.
       EXPECT_NE(check["verdict"], "FAIL") << check;
     } else {
       EXPECT_EQ(check["verdict"], "OK") << check;
     }
   }
-  EXPECT_EQ(names, (Words{"library", "driver", "calls", "preloads", "monitor", "driver version",
-                          "backend", "mps", "mig", "unmanaged", "slices"}));
+  EXPECT_EQ(names, (Words{"library", "installation", "units", "stale preloads", "stale sockets",
+                          "driver", "calls", "preloads", "monitor", "job libraries",
+                          "driver version", "backend", "mps", "mig", "unmanaged", "slices"}));
 }
 
 TEST_F(Listing, DoctorMeasuresWithoutTheSettingsOfWhoAsks) {

@@ -89,6 +89,30 @@ TEST_F(Metrics, AnAddressThatCannotBeHadEndsTheMonitorWithALine) {
       << file.err;
 }
 
+TEST_F(Metrics, OfAMonitorAndAnObserverWithOneAddressTheSecondEndsWithALine) {
+  const Changes there{{"SWITCHYARD_SOCKET", in_folder("o.sock")}};
+  const Words manages{built("switchyardd"), "--metrics", place()};
+  const Words observes{built("switchyardd"), "--observe", "--socket",
+                       in_folder("o.sock"),  "--metrics", place()};
+  const auto is_refused = [this](const Words& second) {
+    const auto end = run(second);
+    EXPECT_EQ(end.status, 1);
+    EXPECT_TRUE(says(end, "cannot listen for --metrics at " + place() +
+                              ": Address already in use; another program has the port"))
+        << end.err;
+  };
+  {
+    const auto owner = start(observes);
+    ASSERT_TRUE(eventually([&] { return monitor_pid(there) == owner.pid(); }));
+    is_refused(manages);
+    EXPECT_NE(::access(socket().c_str(), F_OK), 0) << "somebody may wait there in vain";
+  }
+  const auto owner = monitor({"--metrics", place()});
+  is_refused(observes);
+  EXPECT_EQ(monitor_pid(there), 0);
+  EXPECT_EQ(monitor_pid(), owner.pid()) << "it goes on";
+}
+
 TEST_F(Metrics, ATextfileIsThereForAnybodyToRead) {
   const std::string path = in_folder("switchyard.prom");
   const auto owner = monitor({"--metrics-textfile", path});

@@ -56,6 +56,13 @@ TEST(Stats, ARateIsThatOfTheBusiestRankAndProcess) {
             (json{{{"rank", 1}, {"pid", 101}, {"operations", 10}, {"last_seconds", 0.5}}}));
 }
 
+TEST(Stats, TheListingNamesItsMonitor) {
+  const json served = {{"monitor", {{"pid", 7}}}, {"jobs", json::array()}};
+  const json unserved = {{"monitor", nullptr}, {"jobs", json::array()}};
+  EXPECT_EQ(rates(served, served, 1)["monitor"], (json{{"pid", 7}}));
+  EXPECT_EQ(rates(served, unserved, 1)["monitor"], json()) << "it has ended meanwhile";
+}
+
 TEST(Stats, EqualRanksAreNotBehind) {
   const json same = listing({rank(0, 10, 0), rank(1, 10, 0)}, json::array());
   const json job = rates(same, same, 1)["jobs"][0];

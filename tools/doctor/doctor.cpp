@@ -9,7 +9,9 @@
 
 #include "switchyard/known_calls.h"
 #include "tools/base/sockets.h"
+#include "tools/doctor/around.h"
 #include "tools/doctor/checks.h"
+#include "tools/doctor/installation.h"
 #include "tools/doctor/probe.h"
 #include "tools/doctor/worker.h"
 #include "tools/run/autostart.h"
@@ -62,6 +64,10 @@ class Report {
     output_written();
   }
 
+  void add(const std::vector<Check>& checks) {
+    for (const Check& check : checks) add(check);
+  }
+
   int finish() {
     if (json_) print_json({{"checks", listing_}, {"failed", failed_}});
     return failed_ ? kFailure : kOk;
@@ -75,11 +81,7 @@ class Report {
 
 void check_through_monitor(Report& report, MonitorClient& monitor, bool probe) {
   auto version = monitor.ask({{"op", "version"}});
-  const std::string theirs = version ? text_of(*version, "version") : "-";
-  const bool same = theirs == kVersion;
-  report.add({"monitor", same ? Verdict::kOk : Verdict::kWarn,
-              fmt::format("the monitor at {} answers, version {}", monitor.socket(), theirs),
-              same ? "" : fmt::format("restart it: this program is {}", kVersion)});
+  report.add(check_monitor_version(monitor.socket(), version ? text_of(*version, "version") : "-"));
   const auto status = monitor.ask({{"op", "status"}});
   const auto jobs = monitor.ask({{"op", "ps"}});
   if (!status || !jobs) {
@@ -87,6 +89,7 @@ void check_through_monitor(Report& report, MonitorClient& monitor, bool probe) {
         {"listings", Verdict::kFail, (status ? jobs : status).error().text, "restart the monitor"});
     return;
   }
+  report.add(check_job_libraries(look_at_job_libraries(list_of(*jobs, "jobs"))));
   const auto& gpus = list_of(*status, "gpus");
   if (gpus.empty()) {
     report.add({"gpus", Verdict::kFail, "the monitor sees no GPU",
@@ -106,6 +109,11 @@ void check_through_monitor(Report& report, MonitorClient& monitor, bool probe) {
 int doctor(const Options& options) {
   Report report(options.json);
   report.add(check_library());
+  const Installation installation = look_at_installation();
+  report.add(check_installation(installation));
+  report.add(check_units(installation));
+  report.add(check_stale_preloads(look_at_preloads()));
+  report.add(check_places(look_at_places()));
   const DriverReport driver = ask_driver();
   report.add(check_driver(driver));
   report.add(check_calls(driver, kKnownVersion));

@@ -133,7 +133,9 @@ json rates(const json& before, const json& after, double seconds) {
     const json& same = same_of(list_of(before, "jobs"), "job", value_of(job, "job"));
     if (same.is_object()) jobs.push_back(rate_job(same, job, seconds));
   }
-  return {{"interval_seconds", seconds}, {"jobs", std::move(jobs)}};
+  return {{"monitor", value_of(after, "monitor")},
+          {"interval_seconds", seconds},
+          {"jobs", std::move(jobs)}};
 }
 
 }  // namespace switchyard::tools

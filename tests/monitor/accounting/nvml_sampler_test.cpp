@@ -242,6 +242,22 @@ TEST(NvmlSampler, AnNvmlThatFailsChangesNothing) {
   EXPECT_FALSE(rig.allocate(a, 100 * kMiB));
 }
 
+TEST(NvmlSampler, AProcessWithoutASampleDidNotRunAndWithoutAnAnswerNothingIsKnown) {
+  Rig rig;
+  const Joined a = rig.join({});
+  const auto load = [&] {
+    rig.monitor.sampler().measure_loads();
+    return a.client->lanes.at(0).load;
+  };
+  rig.gpus.load = {{{a.client->peer.pid, 0.5}}};
+  EXPECT_EQ(load(), 0.5);
+  rig.gpus.load = std::nullopt;
+  EXPECT_EQ(load(), 0.5);
+  // It has ended, or did nothing, since the last time.
+  rig.gpus.load = std::vector<ProcessLoad>{};
+  EXPECT_EQ(load(), 0.0);
+}
+
 TEST(NvmlSampler, OutsideProcessesLessenTheCapacity) {
   Rig rig;
   foreign_process_uses(rig, kGiB);
