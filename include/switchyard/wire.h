@@ -51,8 +51,8 @@
 //                                         of one job; so many as one answer takes. "last": the N
 //                                         to ask with next, at once if "more". "lost": how many
 //                                         behind N were forgotten before they were read
-//   {"op":"timeline","of":"words"}      → "now_ns" and "started_ns" on the monitor's clock, "kinds",
-//                                         "states" and "reasons" by their codes, and "gpus"
+//   {"op":"timeline","of":"words"}      → "now_ns" and "started_ns" on the monitor's clock;
+//                                         "kinds", "states", "reasons" by their codes; and "gpus"
 //   {"op":"timeline","of":"jobs","after"?:0}
 //                                       → "jobs" that records may be about, by "key". Of a living
 //                                         one "state" and "gpus": [gpu, state], where a state is

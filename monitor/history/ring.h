@@ -1,8 +1,8 @@
 // A ring of records of fixed size, with numbers.
 //
-// Concept. The ring keeps the last records and overwrites the oldest. Records are numbered from 1 on
-// without gaps. A reader says which number it has seen last. It is given what follows, and how many
-// records before that it has lost. Nobody waits for a reader. A record has the time `at_ns`.
+// Concept. The ring keeps the last records and overwrites the oldest. Records are numbered from 1
+// on without gaps. A reader says which number it has seen last. It is given what follows, and how
+// many records before that it has lost. Nobody waits for a reader. A record has the time `at_ns`.
 //
 // Threading: one thread. push() allocates nothing.
 #pragma once

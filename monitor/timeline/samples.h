@@ -1,8 +1,9 @@
 // Samples of each job on each GPU, over the last minutes: records of 32 bytes in a ring.
 //
-// Concept. Some figures have no moment at which they change. They are sampled with each tick, and
-// overwritten when the ring is full. Events (core/events.h) have what changes at a moment. Both are
-// always recorded, so a timeline can be asked for after something went wrong.
+// Concept. Some figures have no moment at which they change. They are sampled with each tick and
+// when a process joins, and overwritten when the ring is full. Events (core/events.h) have what
+// changes at a moment. Both are always recorded, so a timeline can be asked for after something
+// went wrong.
 //
 //     memory     on the device, as the account has it: contexts included
 //     share      of the GPU's time, over about a second: the policy's estimate, else NVML's load
@@ -48,6 +49,10 @@ class Samples {
 
   // REQUIRES: the scheduler has looked since the last tick.
   void tick(const Registry& registry, const GpuAccounts& gpus, Time now);
+  // A process of it came. A job that ends before the next tick was on these GPUs, too.
+  void joined(const Registry& registry, const GpuAccounts& gpus, const Job& job, Time now) {
+    add(registry, gpus, job, now);
+  }
   // Before the client is gone.
   void leaves(const Client& client);
 

@@ -81,7 +81,8 @@ TEST(TimelineListing, RecordsAreTheTapsOwn) {
   EXPECT_EQ(changes["records"][0][1], static_cast<unsigned>(EventKind::kMonitorBegins));
   const json samples = timeline_of(rig, "samples", {{"seconds", 1}});
   ASSERT_FALSE(samples["records"].empty());
-  EXPECT_EQ(samples["records"][0][1], 0) << "the GPU comes first";
+  EXPECT_EQ(samples["records"][0][1], job.client->job) << "it is sampled when it joins";
+  EXPECT_EQ(samples["records"][1][1], 0) << "and the GPU with the first tick";
 }
 
 // However much there is, one answer has a bounded part of it, and the parts leave nothing out.

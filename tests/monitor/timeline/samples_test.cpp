@@ -54,6 +54,15 @@ TEST(Samples, OfAGpuTellWhatNvmlSees) {
   EXPECT_EQ(ring.at(before + 2).memory_bytes, rig.monitor.gpus()[1].memory.used_bytes);
 }
 
+TEST(Samples, OfAJobThatEndsBeforeTheNextTickTellWhereItWas) {
+  Rig rig(2);
+  const Joined job = rig.join({.name = "x"});
+  const JobKey key = job.client->job;
+  rig.dies(job);
+  EXPECT_EQ(last_of(rig, key).gpu, 1);
+  EXPECT_EQ(Time(last_of(rig, key).at_ns), rig.now);
+}
+
 TEST(Samples, OfAJobEndWithIt) {
   Rig rig;
   const Joined job = rig.runs({.name = "x"});
