@@ -69,9 +69,10 @@ deb: ## make the Debian packages, in build/packages
 wheel: ## make the Python wheel, in build/packages
 	scripts/wheel.sh $(BUILD) $(BUILD)/packages
 
-packages: ## make all packages and check them: lintian, units, installation, removal, metrics
+packages: ## make all packages and check them: lintian, units, installation, removal, metrics, traces
 	scripts/check_packages.sh $(BUILD)
 	scripts/check_metrics.sh $(BUILD)
+	scripts/check_trace.sh $(BUILD)
 
 clean: ## remove build/
 	rm -rf $(BUILD)

@@ -142,6 +142,7 @@ void Monitor::left(ClientId id, std::shared_ptr<void> watch) {
   ledger_.leaves(*client);
   statistics_.usage.leaves(*client);
   statistics_.counters.leaves(*client);
+  samples_.leaves(*client);
   sampler_.leaves(*client);
   memory_.leave(*client);
   residency_.room_came();
@@ -389,6 +390,7 @@ void Monitor::sum_up(Time now) {
   look_at_status(now);
   statistics_.tick(registry_, statuses_, now);
   ledger_.tick(now);
+  samples_.tick(registry_, gpus_, now);
   guards_.follow(now);
   weights_.follow(now);
   gang_pace_.follow(now);

@@ -42,6 +42,7 @@
 #include "monitor/scheduling/slice_controller.h"
 #include "monitor/statistics/statistics.h"
 #include "monitor/status/snapshot.h"
+#include "monitor/timeline/samples.h"
 #include "switchyard/wire.h"
 
 namespace switchyard::monitor {
@@ -159,6 +160,7 @@ class Monitor {
   void records_to(history::Store& store);
   history::Store* history() { return store_; }  // null: none is kept
   history::Ledger& ledger() { return ledger_; }
+  const timeline::Samples& samples() const { return samples_; }
   Statistics& statistics() { return statistics_; }
   const status::Statuses& statuses() const { return statuses_; }
   const Guards& guards() const { return guards_; }
@@ -208,6 +210,7 @@ class Monitor {
   Statistics statistics_;
   history::Ledger ledger_{registry_, gpus_, unmanaged_, statuses_, statistics_.usage};
   history::Store* store_ = nullptr;
+  timeline::Samples samples_;
   Guards guards_;
   Weights weights_;
   GangPace gang_pace_;

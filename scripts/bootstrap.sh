@@ -150,13 +150,19 @@ if [ "${1:-}" = --packages ] && ! { has prometheus && has promtool; } && ! [ -x 
     fail "'apt-get download prometheus' failed" "install prometheus and promtool by hand"
 fi
 
-# In an environment of its own, by checksum.
-if [ "${1:-}" = --packages ] && ! [ -x "$packaging_tools/bin/auditwheel" ]; then
-  echo "bootstrap: fetching auditwheel from the Python Package Index ($packaging_tools)"
-  if ! python3 -m venv "$packaging_tools" ||
-    ! "$packaging_tools/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps \
-      --only-binary=:all: --require-hashes --requirement packaging/wheel/requirements.txt; then
-    rm -rf "$packaging_tools"
-    fail "auditwheel could not be fetched (see above): PIP_INDEX_URL names another index"
+# Environments of Python, by checksum.
+fetch_python() { # FOLDER REQUIREMENTS WHAT
+  echo "bootstrap: fetching $3 from the Python Package Index ($1)"
+  if ! python3 -m venv "$1" ||
+    ! "$1/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps \
+      --only-binary=:all: --require-hashes --requirement "$2"; then
+    rm -rf "$1"
+    fail "$3 could not be fetched (see above): PIP_INDEX_URL names another index"
   fi
+}
+if [ "${1:-}" = --packages ] && ! [ -x "$packaging_tools/bin/auditwheel" ]; then
+  fetch_python "$packaging_tools" packaging/wheel/requirements.txt auditwheel
+fi
+if [ "${1:-}" = --packages ] && ! [ -d build/perfetto ]; then
+  fetch_python build/perfetto scripts/trace-requirements.txt "Perfetto's definitions"
 fi

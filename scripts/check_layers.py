@@ -46,10 +46,10 @@ FLOORS = {
              "doors"],
     "shim/swap": ["mover", "host", "memory", "transfer", "residency", "calls"],
     "monitor": ["platform", "policy", "core", "config", "accounting", "scheduling", "residency", "status",
-                "statistics", "adaptation", "history", "monitor", "joining", "reconfigure", "export",
+                "statistics", "adaptation", "history", "timeline", "monitor", "joining", "reconfigure", "export",
                 "control", "transport", "command_line", "options", "understand", "reload",
                 "main"],
-    "tools": ["entrypoint", "base", "backend", "cdi", "config", "events", "policy", "ps", "report", "run",
+    "tools": ["entrypoint", "base", "backend", "cdi", "config", "events", "trace", "policy", "ps", "report", "run",
               "set", "stats", "status", "stop", "swap", "version",
               "doctor", "migrate", "pause", "why", "inspect", "main"],
 }

@@ -24,6 +24,7 @@
 #include "tools/status/status.h"
 #include "tools/stop/stop.h"
 #include "tools/swap/swap.h"
+#include "tools/trace/trace.h"
 #include "tools/version/version.h"
 #include "tools/why/why.h"
 
@@ -51,6 +52,7 @@ void declare(tools::CommandLine& line) {
   tools::add_stats(line);
   tools::add_report(line);
   tools::add_events(line);
+  tools::add_trace(line);
   tools::add_set(line);
   tools::add_pause(line);
   tools::add_resume(line);

@@ -51,6 +51,21 @@
 //                                         of one job; so many as one answer takes. "last": the N
 //                                         to ask with next, at once if "more". "lost": how many
 //                                         behind N were forgotten before they were read
+//   {"op":"timeline","of":"words"}      → "now_ns" and "started_ns" on the monitor's clock;
+//                                         "kinds", "states", "reasons" by their codes; and "gpus"
+//   {"op":"timeline","of":"jobs","after"?:0}
+//                                       → "jobs" that records may be about, by "key". Of a living
+//                                         one "state" and "gpus": [gpu, state], where a state is
+//                                         [state, reason, by]; and "gates": [gpu, pid, closed].
+//                                         "more_after" as with "ps"
+//   {"op":"timeline","of":"turns"|"changes"|"samples","since"?:N,"seconds"?:S}
+//                                       → "records", "last", "lost", "more" as with "events";
+//                                         "users": names by uid. One of turns and changes is
+//                                         [at_ns, kind, job, by, gpu, pid, uid, value, state,
+//                                         reason, state before, reason before]. One of samples is
+//                                         [at_ns, job, gpu, memory bytes, share in 1/10000 or -1,
+//                                         processes at work, held threads, launches]. A gpu is
+//                                         1 + its place in "gpus"; 0: all of them, or none
 //   {"op":"create","pid":P,"card":{..},"cuda_visible_devices"?}
 //                                       → "job", "name": reserves the quota for a job to come, on
 //                                         the GPUs that it will see; the job lives while P lives or

@@ -12,6 +12,7 @@
 #include "monitor/control/reply.h"
 #include "monitor/control/report_command.h"
 #include "monitor/control/settings_commands.h"
+#include "monitor/control/timeline_listing.h"
 #include "monitor/core/lanes.h"
 #include "monitor/core/observing.h"
 #include "monitor/residency/contexts.h"
@@ -226,7 +227,8 @@ json migrate(Monitor& monitor, const Peer& peer, Job& job, const json& request, 
 }
 
 bool only_reads(const std::string& op) {
-  return op == "version" || op == "status" || op == "ps" || op == "events" || op == "report";
+  return op == "version" || op == "status" || op == "ps" || op == "events" || op == "report" ||
+         op == "timeline";
 }
 
 json dispatch(Monitor& monitor, const Peer& peer, const json& request, Time now, Answer& answer) {
@@ -269,15 +271,18 @@ json dispatch(Monitor& monitor, const Peer& peer, const json& request, Time now,
                  : migrate(monitor, peer, *job, request, now, answer);
   }
   if (op == "events") return list_events(monitor, request, now);
+  if (op == "timeline") return list_timeline(monitor, request, now);
   if (op == "config") return list_config(monitor, peer);
   if (op == "policy") return choose_policy(monitor, peer, request, now);
   if (op == "means") return choose_means(monitor, peer, request, now);
   if (op == "stop") return stop_monitor(monitor, peer, request);
   return refusal(
       kUsage,
-      fmt::format("no operation '{}': there are version, status, ps, events, create, set, pause, "
-                  "resume, swap-out, swap-in, migrate, policy, means, config, report and stop",
-                  op));
+      fmt::format(
+          "no operation '{}': there are version, status, ps, events, timeline, create, set, "
+          "pause, resume, swap-out, swap-in, migrate, policy, means, config, report and "
+          "stop",
+          op));
 }
 
 std::string rules_text(Monitor& monitor) {

@@ -1,32 +1,6 @@
 #include "monitor/history/journal.h"
 
-#include <algorithm>
-
 namespace switchyard::monitor {
-
-EventRing::EventRing(std::size_t capacity)
-    : capacity_(capacity), events_(new HistoryEvent[capacity]) {}
-
-void EventRing::push(const HistoryEvent& event) { events_[++newest_ % capacity_] = event; }
-
-std::uint64_t EventRing::oldest() const {
-  return newest_ < capacity_ ? 1 : newest_ - capacity_ + 1;
-}
-
-EventRing::Read EventRing::read(std::uint64_t since, std::vector<HistoryEvent>& out,
-                                std::size_t most) const {
-  since = std::min(since, newest_);
-  const std::uint64_t first = std::max(since + 1, oldest());
-  const std::uint64_t end = std::min(first + most, newest_ + 1);
-  for (std::uint64_t number = first; number < end; ++number) out.push_back(at(number));
-  return {first, end - 1, first - since - 1};
-}
-
-std::uint64_t EventRing::before(Time time) const {
-  std::uint64_t number = newest_;
-  while (number >= oldest() && at(number).at_ns >= time.count()) --number;
-  return number < oldest() ? 0 : number;
-}
 
 void Journal::job_begins(JobKey job, const Name& name, pid_t pid, Time now) {
   while (!ended_.empty() && ended_.front().first < rare_.oldest()) {

@@ -1,8 +1,6 @@
 // The journal: the last events (core/events.h), in memory, with numbers.
 //
-// Concept. A ring of fixed size keeps events and overwrites the oldest. Events are numbered from 1
-// on without gaps. A reader says which number it has seen last. It is given what follows, and how
-// many events before that it has lost. Nobody waits for a reader.
+// Concept. A ring of fixed size keeps events and overwrites the oldest (ring.h).
 //
 // Events of each turn come some thousand times a second, so they have a ring of their own, the
 // timeline. The journal has what is rare: commands, pauses, swaps, moves, and changes of state.
@@ -18,45 +16,16 @@
 #include <cstdint>
 #include <deque>
 #include <map>
-#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "monitor/core/events.h"
+#include "monitor/history/ring.h"
 
 namespace switchyard::monitor {
 
-class EventRing {
- public:
-  explicit EventRing(std::size_t capacity);
-
-  void push(const HistoryEvent& event);
-
-  struct Read {
-    std::uint64_t first = 0;  // number of the first event that was read; the others follow it
-    std::uint64_t last = 0;   // of the last one: where to go on
-    std::uint64_t lost = 0;   // events behind `since` that were overwritten before they were read
-  };
-  // Appends to `out` at most `most` events that come after number `since`. A number that is yet to
-  // come counts as the newest.
-  Read read(std::uint64_t since, std::vector<HistoryEvent>& out, std::size_t most) const;
-
-  std::uint64_t newest() const { return newest_; }  // its number; 0: there was none
-  std::uint64_t oldest() const;                     // of those that are kept
-  std::uint64_t dropped() const { return oldest() - 1; }
-  std::size_t capacity() const { return capacity_; }
-  // The number of the last event before `time`, in what is kept; 0: there is none.
-  std::uint64_t before(Time time) const;
-  // pre: it is kept.
-  const HistoryEvent& at(std::uint64_t number) const { return events_[number % capacity_]; }
-
- private:
-  std::size_t capacity_;
-  std::unique_ptr<HistoryEvent[]>
-      events_;  // NOLINT(modernize-avoid-c-arrays): untouched until used
-  std::uint64_t newest_ = 0;
-};
+using EventRing = Ring<HistoryEvent>;
 
 class Journal final : public Sink {
  public:
