@@ -62,7 +62,9 @@ run() { # COMMAND
 gone() { [ ! -S "$SWITCHYARD_SOCKET" ]; }
 recorded() { eval "$1" > history && ! grep -q '^nothing was recorded' history; }
 metrics() {
-  curl -s "http://$address/metrics" > page
+  # Not each machine that builds has curl.
+  python3 -c 'import sys, urllib.request as u; sys.stdout.write(u.urlopen(sys.argv[1], timeout=10).read().decode())' \
+    "http://$address/metrics" > page
   grep -q '^switchyard_gpu_seconds_total{gpu="0".*job_name="alice"' page &&
     grep -q '^switchyard_gpu_seconds_total{gpu="0".*job_name="sweep"' page
 }
