@@ -45,7 +45,7 @@ bool is_wrapped(const json& content) {
 // Jupyter puts its own Python in the place of this word, where it is the first. Behind `switchyard`
 // it is not, and PATH may have another one.
 std::string program_of(const KernelSpec& spec) {
-  const std::string word = spec.content["argv"][0];
+  std::string word = spec.content["argv"][0];
   const std::string_view rest = std::string_view(word).substr(word.rfind("python", 0) == 0 ? 6 : 0);
   if (rest.size() == word.size() || rest.find_first_not_of("0123456789.") != rest.npos) return word;
   // PREFIX/share/jupyter/kernels/NAME
