@@ -169,6 +169,8 @@ class Check:
                   "SWITCHYARD_JOB": "metadata.uid", "SWITCHYARD_NAME": "metadata.name"}
         self.equal(f"variables by {annotations}", variables_of(container),
                    always | {"SWITCHYARD_" + name: value for name, value in must.items()})
+        self.equal(f"variables twice by {annotations}", len(container["env"]),
+                   len(variables_of(container)))
 
     def each_annotation(self):
         self.gets({"switchyard.io/priority": "low"}, PRIORITY="low")
