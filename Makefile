@@ -69,10 +69,12 @@ deb: ## make the Debian packages, in build/packages
 wheel: ## make the Python wheel, in build/packages
 	scripts/wheel.sh $(BUILD) $(BUILD)/packages
 
-packages: ## make all packages and check them: lintian, units, installation, removal, metrics, traces
+packages: ## make all packages and check them: lintian, units, upgrades, metrics, traces, notebooks
 	scripts/check_packages.sh $(BUILD)
 	scripts/check_metrics.sh $(BUILD)
 	scripts/check_trace.sh $(BUILD)
+	build/python-tools/bin/python -B scripts/check_kubernetes.py
+	build/python-tools/bin/python -B scripts/check_jupyter.py $(BUILD)
 
 clean: ## remove build/
 	rm -rf $(BUILD)

@@ -45,7 +45,6 @@ if [ "${1:-}" = --lint ]; then
   has clang-tidy-14 || missing+=(clang-tidy-14)
 fi
 # The tools that make packages and look at them.
-packaging_tools=build/packaging-tools
 if [ "${1:-}" = --packages ]; then
   while read -r program package; do
     has "$program" || missing+=("$package")
@@ -150,19 +149,21 @@ if [ "${1:-}" = --packages ] && ! { has prometheus && has promtool; } && ! [ -x 
     fail "'apt-get download prometheus' failed" "install prometheus and promtool by hand"
 fi
 
-# Environments of Python, by checksum.
-fetch_python() { # FOLDER REQUIREMENTS WHAT
-  echo "bootstrap: fetching $3 from the Python Package Index ($1)"
+# Packages of the Python Package Index in an environment of their own, by checksum.
+environment() { # FOLDER REQUIREMENTS
+  cmp -s "$2" "$1/requirements.txt" && return 0
+  echo "bootstrap: fetching from the Python Package Index what $2 names ($1)"
+  rm -rf "$1"
   if ! python3 -m venv "$1" ||
     ! "$1/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps \
       --only-binary=:all: --require-hashes --requirement "$2"; then
     rm -rf "$1"
-    fail "$3 could not be fetched (see above): PIP_INDEX_URL names another index"
+    fail "$2 could not be fetched (see above): PIP_INDEX_URL names another index"
   fi
+  cp "$2" "$1/requirements.txt"
 }
-if [ "${1:-}" = --packages ] && ! [ -x "$packaging_tools/bin/auditwheel" ]; then
-  fetch_python "$packaging_tools" packaging/wheel/requirements.txt auditwheel
-fi
-if [ "${1:-}" = --packages ] && ! [ -d build/perfetto ]; then
-  fetch_python build/perfetto scripts/trace-requirements.txt "Perfetto's definitions"
+if [ "${1:-}" = --packages ]; then
+  environment build/packaging-tools packaging/wheel/requirements.txt
+  environment build/python-tools tests/python/requirements.txt
+  environment build/perfetto scripts/trace-requirements.txt
 fi

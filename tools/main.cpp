@@ -13,6 +13,7 @@
 #include "tools/doctor/doctor.h"
 #include "tools/events/events.h"
 #include "tools/inspect/inspect.h"
+#include "tools/jupyter/jupyter.h"
 #include "tools/migrate/migrate.h"
 #include "tools/pause/pause.h"
 #include "tools/policy/policy.h"
@@ -63,6 +64,7 @@ void declare(tools::CommandLine& line) {
   tools::add_backend(line);
   tools::add_stop(line);
   tools::add_cdi(line);
+  tools::add_jupyter(line);
   tools::add_config(line);
   tools::add_doctor(line);
   tools::add_version(line);

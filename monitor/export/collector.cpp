@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "monitor/core/lanes.h"
+#include "monitor/platform/process_about.h"
 #include "switchyard/status.h"
 
 namespace switchyard::monitor::metrics {
@@ -20,7 +21,13 @@ std::string own_hostname() {
 
 bool same_labels(const Job& a, const Job& b) {
   return a.name == b.name && a.user == b.user && a.priority == b.priority &&
-         a.slurm_job == b.slurm_job;
+         a.slurm_job == b.slurm_job && a.pod == b.pod;
+}
+
+// The id of `container`, as Owner has it: behind the namespaces is the path of the cgroup.
+std::string container_name_of(const std::string& container) {
+  const std::size_t path = container.find('/');
+  return path == container.npos ? "" : container_name_in("0::" + container.substr(path));
 }
 
 constexpr status::Code kNothing{status::State::kIdle, status::Reason::kNoCuda};
@@ -81,8 +88,9 @@ std::vector<UnmanagedUser> see_unmanaged(const Unmanaged::Users& users) {
 
 }  // namespace
 
-Collector::Collector(Monitor& monitor)
+Collector::Collector(Monitor& monitor, std::string pod_links)
     : monitor_(monitor),
+      pods_(std::move(pod_links)),
       hostname_(own_hostname()),
       start_time_seconds_(seconds(
           std::chrono::duration_cast<Time>(std::chrono::system_clock::now().time_since_epoch()))) {
@@ -132,11 +140,12 @@ OnGpu Collector::see(const monitor::Job& job, std::size_t gpu) const {
   return out;
 }
 
-Job Collector::see(const monitor::Job& job) const {
+Job Collector::see(const monitor::Job& job, Time now) {
   Job out{.name = job.name,
           .user = user_name(job.uid),
           .priority = to_string(job.knobs.priority),
           .slurm_job = job.slurm_job,
+          .pod = pods_.of(container_name_of(job.container), now),
           .high = job.knobs.priority == Priority::kHigh,
           .stalled_ranks = monitor_.statistics().stalls.of(job).size()};
   if (job.knobs.limit > 0) out.limit = job.knobs.limit;
@@ -157,8 +166,8 @@ void Collector::continue_ended(JobKey key, const Job& seen) {
   });
 }
 
-Job Collector::whole(const monitor::Job& job) {
-  Job out = see(job);
+Job Collector::whole(const monitor::Job& job, Time now) {
+  Job out = see(job, now);
   continue_ended(job.key, out);
   if (const auto before = before_.find(job.key); before != before_.end()) {
     for (OnGpu& on : out.gpus) {
@@ -171,7 +180,7 @@ Job Collector::whole(const monitor::Job& job) {
 }
 
 void Collector::ends(const monitor::Job& job, Time now) {
-  Ended ended{whole(job), now};
+  Ended ended{whole(job, now), now};
   ended.job.ended = true;
   // What it began at on GPUs that it did not use goes on as well.
   if (const auto before = before_.find(job.key); before != before_.end()) {
@@ -214,7 +223,7 @@ Snapshot Collector::look(Time now) {
   for (const auto& [uid, gpus] : monitor_.statistics().usage.users()) {
     for (const auto& [gpu, seconds] : gpus) out.gpus[gpu].busy_seconds += seconds;
   }
-  for (const auto& [key, job] : monitor_.registry().jobs()) out.jobs.push_back(whole(job));
+  for (const auto& [key, job] : monitor_.registry().jobs()) out.jobs.push_back(whole(job, now));
   for (auto ended = ended_.rbegin(); ended != ended_.rend(); ++ended) {
     out.jobs.push_back(ended->job);
   }

@@ -23,7 +23,7 @@ inline constexpr std::size_t kMostEnded = 1000;
 class Collector {
  public:
   // From now on it is told of each job that ends. REQUIRES: the monitor lives longer.
-  explicit Collector(Monitor& monitor);
+  explicit Collector(Monitor& monitor, std::string pod_links = "/var/log/containers");
   ~Collector();
   Collector(const Collector&) = delete;
   Collector& operator=(const Collector&) = delete;
@@ -36,17 +36,18 @@ class Collector {
     metrics::Job job;
     Time at{0};
   };
-  metrics::Job see(const monitor::Job& job) const;
+  metrics::Job see(const monitor::Job& job, Time now);
   OnGpu see(const monitor::Job& job, std::size_t gpu) const;
   void add_gauges(const monitor::Job& job, OnGpu& out) const;
   // Lets a job that has the labels of one that ended go on with its counters.
   void continue_ended(JobKey key, const metrics::Job& seen);
   // The job, with what its counters began at.
-  metrics::Job whole(const monitor::Job& job);
+  metrics::Job whole(const monitor::Job& job, Time now);
   void ends(const monitor::Job& job, Time now);
   void forget(Time now);
 
   Monitor& monitor_;
+  Pods pods_;
   std::string hostname_;
   double start_time_seconds_ = 0;
   std::deque<Ended> ended_;

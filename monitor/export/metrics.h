@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "monitor/platform/kubernetes.h"
 #include "monitor/statistics/counters.h"
 #include "monitor/statistics/usage.h"
 #include "monitor/status/job_status.h"
@@ -52,6 +53,7 @@ struct OnGpu {
 
 struct Job {
   std::string name = {}, user = {}, priority = {}, slurm_job = {};
+  PodNames pod = {};  // empty: it is in none, or in one that is not known yet
   bool ended = false;
   bool high = false;
   std::optional<double> limit = {};

@@ -63,6 +63,10 @@ class Page {
     std::string out = fmt::format(R"({},job_name="{}",user="{}",priority="{}")", gpus_[on.gpu],
                                   label_text(job.name), label_text(job.user), job.priority);
     if (!job.slurm_job.empty()) out += fmt::format(R"(,slurmjobid="{}")", job.slurm_job);
+    if (!job.pod.pod.empty()) {
+      out += fmt::format(R"(,pod="{}",namespace="{}",container="{}")", job.pod.pod,
+                         job.pod.name_space, job.pod.container);
+    }
     return out;
   }
   std::string user(const std::string& name, std::size_t gpu) const {

@@ -68,6 +68,28 @@ TEST_F(History, RunTellsTheBillAtTheEndAndEndsAsTheProgramDid) {
   EXPECT_EQ(end.out.find("switchyard"), std::string::npos) << end.out;
 }
 
+TEST_F(History, AnotherProcessTellsTheBillOfACommandThatIsKilled) {
+  auto owner = monitor();
+  auto child = loop({"--report=after", "--name", "killed"});
+  // Jupyter looks at its own child, and at that child's parent.
+  EXPECT_EQ(job_named("killed")["processes"][0]["pid"], child.pid());
+  ::kill(child.pid(), SIGKILL);
+  const auto end = child.finish(kLimit);
+  EXPECT_EQ(end.status, 128 + SIGKILL);
+  EXPECT_EQ(end.err.rfind("switchyard: job killed: ", 0), 0u) << end.err;
+  EXPECT_FALSE(says(end, "not ended")) << end.err;
+}
+
+TEST_F(History, TheBillAfterwardsKeepsNobodyWaitingWhoReadsTheOutput) {
+  auto owner = monitor();
+  // `cat` ends with the command, and what kills its group does not reach the teller.
+  const auto end = run({"setsid", "-w", "/bin/sh", "-c",
+                        "'" + built("switchyard") + "' run --report=after --name group -- '" +
+                            loop_program() + "' --count 3 | cat; kill -KILL 0"});
+  EXPECT_TRUE(says(end, "job group: ")) << end.err;
+  EXPECT_EQ(cli({"run", "--report=later", "--", "true"}).status, 2);
+}
+
 TEST_F(History, RunSaysWhyThereIsNoBill) {
   auto owner = monitor({"--history", "none"});
   const auto end = cli({"run", "--report", "--", "/bin/sh", "-c", "exit 7"});

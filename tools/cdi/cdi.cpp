@@ -1,19 +1,16 @@
 #include "tools/cdi/cdi.h"
 
 #include <fmt/format.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
-#include <cerrno>
-#include <cstring>
 #include <filesystem>
-#include <fstream>
 #include <memory>
 #include <optional>
 
 #include "switchyard/paths.h"
 #include "tools/base/places.h"
 #include "tools/base/sockets.h"
+#include "tools/base/write_file.h"
 
 namespace switchyard::tools {
 namespace {
@@ -106,27 +103,6 @@ Result<Parts> find_parts() {
                     fs::path(parts.socket).parent_path().string()));
   }
   return parts;
-}
-
-// A runtime may read the folder at any moment, so the file appears as a whole.
-std::optional<Error> write_file(const std::string& path, const std::string& text) {
-  const auto failed = [&] {
-    return Error{kFailure, fmt::format("cannot write {}: {}", path, std::strerror(errno))};
-  };
-  std::error_code error;
-  const fs::path folder = fs::path(path).parent_path();
-  if (!folder.empty()) fs::create_directories(folder, error);
-  const std::string draft = path + ".new";
-  std::ofstream out(draft, std::ios::trunc);
-  out << text;
-  out.close();
-  if (!out) return failed();
-  if (::chmod(draft.c_str(), 0644) != 0 || ::rename(draft.c_str(), path.c_str()) != 0) {
-    const Error why = failed();
-    ::unlink(draft.c_str());
-    return why;
-  }
-  return std::nullopt;
 }
 
 int cdi(const Options& options) {

@@ -2,14 +2,20 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <poll.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <chrono>
+#include <csignal>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <thread>
 
+#include "switchyard/fd.h"
 #include "tools/base/command.h"
 #include "tools/base/monitor_client.h"
 #include "tools/base/output.h"
@@ -43,24 +49,65 @@ void tell_bill(const std::string& socket, const std::string& job) {
   }
 }
 
+// What tell_job() wrote, once nobody can write any more.
+void tell_bill_of(int told_to) {
+  char text[512];
+  const ssize_t bytes = ::read(told_to, text, sizeof(text));
+  const std::string told(text, bytes > 0 ? static_cast<std::size_t>(bytes) : 0);
+  const std::size_t blank = told.find(' ');
+  if (blank != std::string::npos) tell_bill(told.substr(blank + 1), told.substr(0, blank));
+}
+
+int fail_without(const char* what) {
+  return fail({kRunRefused, fmt::format("--report needs {}, and there is none ({}): leave it out",
+                                        what, std::strerror(errno))});
+}
+
+// Nobody waits for this process, and it keeps nobody waiting who reads the command's output.
+[[noreturn]] void await_and_tell(int command, int told_to) {
+  sigset_t all;
+  ::sigfillset(&all);
+  ::sigprocmask(SIG_SETMASK, &all, nullptr);
+  if (const Fd null(::open("/dev/null", O_RDWR | O_CLOEXEC)); null) {
+    ::dup2(null.get(), STDIN_FILENO);
+    ::dup2(null.get(), STDOUT_FILENO);
+  }
+  [[maybe_unused]] const int root = ::chdir("/");  // its folder may be unmounted
+  pollfd entry{command, POLLIN, 0};
+  while (::poll(&entry, 1, -1) < 0 && errno == EINTR) continue;
+  tell_bill_of(told_to);
+  std::_Exit(0);
+}
+
 }  // namespace
 
 int run_and_tell_bill(const std::function<int(int tells)>& run) {
   int pipe[2];
-  if (::pipe2(pipe, O_CLOEXEC) != 0) {
-    return fail({kRunRefused, fmt::format("--report needs a pipe, and there is none ({}): leave it "
-                                          "out",
-                                          std::strerror(errno))});
-  }
+  if (::pipe2(pipe, O_CLOEXEC) != 0) return fail_without("a pipe");
   const auto status = supervise([&] { return run(pipe[1]); });
   if (!status) return fail(status.error());
   ::close(pipe[1]);
-  char text[512];
-  const ssize_t bytes = ::read(pipe[0], text, sizeof(text));
-  const std::string told(text, bytes > 0 ? static_cast<std::size_t>(bytes) : 0);
-  const std::size_t blank = told.find(' ');
-  if (blank != std::string::npos) tell_bill(told.substr(blank + 1), told.substr(0, blank));
+  tell_bill_of(pipe[0]);
   end_like(*status);
+}
+
+int run_and_tell_bill_after(const std::function<int(int tells)>& run) {
+  int pipe[2];
+  if (::pipe2(pipe, O_CLOEXEC) != 0) return fail_without("a pipe");
+  const Fd command(static_cast<int>(::syscall(SYS_pidfd_open, ::getpid(), 0)));
+  if (!command) return fail_without("Linux 5.3");
+  const pid_t child = ::fork();
+  if (child < 0) return fail_without("a process");
+  if (child == 0) {
+    ::setsid();
+    ::close(pipe[1]);
+    // The command must not find a child that it never started.
+    if (::fork() != 0) std::_Exit(0);
+    await_and_tell(command.get(), pipe[0]);
+  }
+  ::waitpid(child, nullptr, 0);
+  ::close(pipe[0]);
+  return run(pipe[1]);
 }
 
 void tell_job(int tells, const std::string& job, const std::string& socket) {

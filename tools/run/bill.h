@@ -14,7 +14,12 @@ namespace switchyard::tools {
 // answers an exit status. `run` gets the descriptor for tell_job().
 int run_and_tell_bill(const std::function<int(int tells)>& run);
 
-// In the child: the job that the bill is of. Without it there is none.
+// The same, but this process itself becomes the command. So who started it sees the command's own
+// process, and signals reach it once. Another process, apart from the terminal and from this one's
+// group, waits for the end and says it then.
+int run_and_tell_bill_after(const std::function<int(int tells)>& run);
+
+// In what becomes the command: the job that the bill is of. Without it there is none.
 void tell_job(int tells, const std::string& job, const std::string& socket);
 
 }  // namespace switchyard::tools

@@ -34,7 +34,8 @@ struct Options {
   bool best_effort = false;
   bool separate = false;
   bool report = false;
-  int tells = -1;  // where the parent waits to hear of the job
+  std::string report_how;  // "yes" or "after"; empty: no bill
+  int tells = -1;          // where the parent waits to hear of the job
   std::vector<std::string> command;
   std::vector<Promise> promises;  // what `card` asks for and only a monitor keeps
 };
@@ -389,14 +390,24 @@ void add_run(CommandLine& line) {
             "start unmanaged where the settings cannot be enforced")
       .flag("--separate", options->separate,
             "inside another run: start a separate job with none of the outer job's settings")
-      .flag("--report", options->report, "stay, and tell what the job had when it ends, on stderr")
+      .flag_or_option(
+          "--report", "[=after]",
+          [options](const std::string& text) { options->report_how = text; },
+          "stay, and tell what the job had when it ends, on stderr; after: another process tells "
+          "it")
       .socket_option()
       .acts([options, &line] {
-        if (!options->report) return run(*options, line.command);
-        return run_and_tell_bill([options, &line](int tells) {
+        const std::string& how = options->report_how;
+        if (how.empty()) return run(*options, line.command);
+        if (how != "yes" && how != "after") {
+          return fail(bad_value("--report", how, "no value, or 'after'"));
+        }
+        options->report = true;
+        const auto told = [options, &line](int tells) {
           options->tells = tells;
           return run(*options, line.command);
-        });
+        };
+        return how == "after" ? run_and_tell_bill_after(told) : run_and_tell_bill(told);
       });
 }
 

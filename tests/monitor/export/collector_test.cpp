@@ -2,8 +2,11 @@
 #include "monitor/export/collector.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
+#include <filesystem>
 #include <string>
+#include <thread>
 
 #include "tests/monitor/rig.h"
 
@@ -56,6 +59,30 @@ TEST_F(MetricsOf, AJobIsThereWithWhatItHas) {
   EXPECT_TRUE(seen.jobs[0].high);
   EXPECT_NEAR(seen.gpus[0].busy_seconds, 0.1, 1e-9);
   EXPECT_EQ(seen.gpus[0].index, 0u);
+}
+
+TEST_F(MetricsOf, AJobOfAPodHasItsNames) {
+  const std::string id(64, 'c');
+  std::string folder = (std::filesystem::temp_directory_path() / "pods-XXXXXX").string();
+  ASSERT_NE(::mkdtemp(folder.data()), nullptr);
+  std::filesystem::create_symlink("/nowhere", folder + "/train-1_team_main-" + id + ".log");
+  metrics::Collector with_pods(rig.monitor, folder);
+  const std::string cgroup = "/kubepods.slice/kubepods-pod1.slice/cri-containerd-" + id + ".scope";
+  rig.join_as({rig.next_pid++, 1000, "pid:[1]user:[2]" + cgroup}, hello_of({.job = "in"}, 1));
+  rig.join_as({rig.next_pid++, 1000}, hello_of({.job = "out"}, 1));
+  PodNames in;
+  for (int i = 0; i < 6000 && in.pod.empty(); ++i) {
+    for (const metrics::Job& job : with_pods.look(rig.now).jobs) {
+      if (job.name == "in") {
+        in = job.pod;
+      } else {
+        EXPECT_EQ(job.pod, PodNames{});
+      }
+    }
+    std::this_thread::sleep_for(milliseconds(10));
+  }
+  EXPECT_EQ(in, (PodNames{"train-1", "team", "main"}));
+  std::filesystem::remove_all(folder);
 }
 
 TEST_F(MetricsOf, AJobThatEndsStaysForFiveMinutesAndItsUsersTimeForGood) {
