@@ -246,7 +246,6 @@ TEST_F(Listing, WordsOfOtherToolsAreAnswered) {
   for (const char* word : {"tpo", "stpo", "sto", "stopp", "atop"}) {
     EXPECT_EQ(cli({word}).err.find("stop'?"), std::string::npos) << word;
   }
-  EXPECT_EQ(cli({"top", "--help"}).out, cli({"stats", "--help"}).out);
 }
 
 TEST_F(Listing, AnOptionIsNoNameOfASocket) {
