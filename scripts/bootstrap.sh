@@ -38,8 +38,11 @@ CLI/CLI.hpp       libcli11-dev
 nlohmann/json.hpp nlohmann-json3-dev
 sqlite3.h         libsqlite3-dev
 toml++/toml.h     libtomlplusplus-dev
+ncursesw/curses.h libncurses-dev
 LIST
 has python3 || missing+=(python3)
+# The terminal in which tests look at `switchyard top`.
+has tmux || missing+=(tmux)
 if [ "${1:-}" = --lint ]; then
   has clang-format-14 || missing+=(clang-format-14)
   has clang-tidy-14 || missing+=(clang-tidy-14)

@@ -51,7 +51,7 @@ FLOORS = {
                 "main"],
     "tools": ["entrypoint", "base", "backend", "cdi", "config", "events", "jupyter", "trace",
               "policy", "ps", "report", "run", "set", "stats", "status", "stop", "swap", "version",
-              "doctor", "migrate", "pause", "why", "inspect", "main"],
+              "doctor", "migrate", "pause", "why", "inspect", "top", "main"],
 }
 
 # A folder with more source files than this opens with a README.md.

@@ -26,6 +26,7 @@
 #include "tools/stop/stop.h"
 #include "tools/swap/swap.h"
 #include "tools/trace/trace.h"
+#include "tools/top/top.h"
 #include "tools/version/version.h"
 #include "tools/why/why.h"
 
@@ -48,6 +49,7 @@ void declare(tools::CommandLine& line) {
   tools::add_run(line);
   tools::add_status(line);
   tools::add_ps(line);
+  tools::add_top(line);
   tools::add_why(line);
   tools::add_inspect(line);
   tools::add_stats(line);
@@ -88,14 +90,6 @@ constexpr Elsewhere kElsewhere[] = {
     {"logs", "a job writes to the terminal or file that it was started with"},
 };
 
-// `top` is what it is called elsewhere.
-void translate_top(std::vector<std::string>& arguments) {
-  if (arguments.front() != "top") return;
-  arguments.front() = "stats";
-  const bool watches = std::find(arguments.begin(), arguments.end(), "--watch") != arguments.end();
-  if (!watches) arguments.insert(arguments.begin() + 1, "--watch");
-}
-
 // What to do instead of the unknown `word`; empty: nobody knows. A word that is like `stop` is not
 // taken for it: that ends the monitor.
 std::string instead_of(const std::string& word, std::vector<std::string> names) {
@@ -118,7 +112,6 @@ void translate_help(std::vector<std::string>& arguments) {
 
 int parse_and_run(std::vector<std::string> arguments) {
   translate_help(arguments);
-  translate_top(arguments);
   tools::CommandLine line("Lets several unmodified CUDA jobs share GPUs.", kExamples);
   declare(line);
   const std::string first = arguments.front();

@@ -48,6 +48,7 @@ struct nvmlProcessUtilizationSample_t {
 struct nvmlUtilization_t {
   unsigned gpu, memory;
 };
+enum nvmlTemperatureSensors_t { NVML_TEMPERATURE_GPU = 0 };
 struct nvmlPciInfo_t {
   char busIdLegacy[16];
   unsigned domain, bus, device, pciDeviceId, pciSubSystemId;

@@ -44,6 +44,7 @@ class GpuAccounts {
     std::vector<ProcessMemory> listed;              // by NVML
     bool lists = false;                             // NVML answered who uses it
     std::optional<std::vector<ProcessLoad>> loads;  // its last samples; none: it has none
+    GpuCondition condition;
     Time measured_at{-3600'000'000'000};
     bool stale = false;         // somebody left since; what it used may be a foreign process's now
     UnattributedMeter nobodys;  // used, but by no process that NVML names

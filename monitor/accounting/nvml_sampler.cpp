@@ -285,6 +285,8 @@ void NvmlSampler::measure_if_old(std::size_t gpu, Time now) {
 
 void NvmlSampler::measure_loads() {
   for (std::size_t i = 0; i < gpus_.size(); ++i) {
+    // A value that NVML does not tell now is not the one of a while ago.
+    gpus_[i].condition = door_.condition(i).value_or(GpuCondition{});
     const auto& loads = gpus_[i].loads = door_.loads(i);
     if (!loads) continue;
     for (const GpuAccounts::ClientOnGpu& each : gpus_.clients_on(i)) {

@@ -62,7 +62,7 @@ class NvmlSampler {
   // The most that a client can have on the device, by the last answer: all that is used and no
   // other process's. Where NVML names none of the clients, what is no other client's.
   std::uint64_t most_of(std::size_t gpu, const Client& client);
-  // How much of the time each process' kernels were resident.
+  // How much of the time each process' kernels were resident, and how hard each GPU works.
   void measure_loads();
 
  private:

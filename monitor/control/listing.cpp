@@ -23,6 +23,11 @@ using nlohmann::json;
 // Slices were measured on this family of drivers; elsewhere `doctor` verifies them.
 constexpr char kTestedDriver[] = "580.";
 
+template <typename Value>
+json or_null(const std::optional<Value>& value) {
+  return value ? json(*value) : json(nullptr);
+}
+
 const char* slice_status(std::uint32_t status) {
   return status == abi::kSliceAccepted  ? "accepted"
          : status == abi::kSliceRefused ? "refused"
@@ -263,6 +268,9 @@ json list_gpu(Monitor& monitor, std::size_t gpu) {
       {"memory_used_bytes", at.memory.used_bytes},
       {"memory_parked_bytes", at.account.parked()},
       {"memory_outside_bytes", at.account.outside()},
+      {"utilisation_ratio", or_null(at.condition.utilisation_ratio)},
+      {"temperature_celsius", or_null(at.condition.temperature_celsius)},
+      {"power_watts", or_null(at.condition.power_watts)},
       {"means", means.name()},
       {"means_reason", means.reason},
       {"yield_slice_us", yielding.slice_us != 0 ? json(yielding.slice_us) : json(nullptr)},

@@ -49,6 +49,15 @@ struct ProcessLoad {
   double ratio = 0;  // of the time in which a kernel of the process was resident, 0 to 1
 };
 
+// How hard it works, by NVML; what it does not tell is nullopt.
+struct GpuCondition {
+  std::optional<double> utilisation_ratio;  // of the time in which any kernel was resident
+  std::optional<unsigned> temperature_celsius;
+  std::optional<double> power_watts;
+
+  bool operator==(const GpuCondition&) const = default;
+};
+
 class Gpus {
  public:
   virtual ~Gpus() = default;
@@ -63,6 +72,7 @@ class Gpus {
   virtual std::optional<std::vector<ProcessMemory>> processes(std::size_t at) = 0;
   // The latest sample of every process that was sampled since the last call.
   virtual std::optional<std::vector<ProcessLoad>> loads(std::size_t at) = 0;
+  virtual std::optional<GpuCondition> condition(std::size_t at) = 0;
 };
 
 }  // namespace switchyard::monitor

@@ -29,6 +29,9 @@ struct Calls {
   nvmlReturn_t (*graphics_processes)(nvmlDevice_t, unsigned*, nvmlProcessInfo_t*) = nullptr;
   nvmlReturn_t (*utilization)(nvmlDevice_t, nvmlProcessUtilizationSample_t*, unsigned*,
                               unsigned long long) = nullptr;
+  nvmlReturn_t (*rates)(nvmlDevice_t, nvmlUtilization_t*) = nullptr;
+  nvmlReturn_t (*temperature)(nvmlDevice_t, nvmlTemperatureSensors_t, unsigned*) = nullptr;
+  nvmlReturn_t (*power)(nvmlDevice_t, unsigned*) = nullptr;
   nvmlReturn_t (*mig_mode)(nvmlDevice_t, unsigned*, unsigned*) = nullptr;
   nvmlReturn_t (*minor_number)(nvmlDevice_t, unsigned*) = nullptr;
   // Of the simulated GPU alone: it has no device file, and names one that does as well.
@@ -61,6 +64,9 @@ struct Calls {
     get(graphics_processes,
         {"nvmlDeviceGetGraphicsRunningProcesses_v3", "nvmlDeviceGetGraphicsRunningProcesses_v2"});
     get(utilization, {"nvmlDeviceGetProcessUtilization"});
+    get(rates, {"nvmlDeviceGetUtilizationRates"});
+    get(temperature, {"nvmlDeviceGetTemperature"});
+    get(power, {"nvmlDeviceGetPowerUsage"});
     get(mig_mode, {"nvmlDeviceGetMigMode"});
     get(minor_number, {"nvmlDeviceGetMinorNumber"});
     get(simulated_file, {"nvmlSimulatedDeviceFile"});
@@ -200,6 +206,24 @@ class Nvml final : public Gpus {
     std::vector<ProcessLoad> out;
     for (const auto& [pid, sample] : latest) {
       if (sample.smUtil <= 100) out.push_back({pid, sample.smUtil / 100.0});
+    }
+    return out;
+  }
+
+  std::optional<GpuCondition> condition(std::size_t at) override {
+    GpuCondition out;
+    nvmlUtilization_t rates{};
+    if (calls_->rates != nullptr && calls_->rates(devices_[at], &rates) == NVML_SUCCESS) {
+      out.utilisation_ratio = rates.gpu / 100.0;
+    }
+    unsigned degrees = 0;
+    if (calls_->temperature != nullptr &&
+        calls_->temperature(devices_[at], NVML_TEMPERATURE_GPU, &degrees) == NVML_SUCCESS) {
+      out.temperature_celsius = degrees;
+    }
+    unsigned milliwatts = 0;
+    if (calls_->power != nullptr && calls_->power(devices_[at], &milliwatts) == NVML_SUCCESS) {
+      out.power_watts = milliwatts / 1000.0;
     }
     return out;
   }

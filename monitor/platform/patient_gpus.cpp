@@ -33,7 +33,8 @@ struct PatientGpus::Shared {
       : door(std::move(from)),
         memories(door->list().size()),
         processes(door->list().size()),
-        loads(door->list().size()) {}
+        loads(door->list().size()),
+        conditions(door->list().size()) {}
 
   void serve() {
     std::unique_lock lock(mutex);
@@ -59,6 +60,7 @@ struct PatientGpus::Shared {
   std::vector<Question<GpuMemory>> memories;
   std::vector<Question<std::vector<ProcessMemory>>> processes;
   std::vector<Question<std::vector<ProcessLoad>>> loads;
+  std::vector<Question<GpuCondition>> conditions;
 };
 
 PatientGpus::PatientGpus(std::unique_ptr<Gpus> door)
@@ -120,6 +122,9 @@ std::optional<std::vector<ProcessMemory>> PatientGpus::processes(std::size_t at)
 }
 std::optional<std::vector<ProcessLoad>> PatientGpus::loads(std::size_t at) {
   return ask(shared_->loads, at, &Gpus::loads);
+}
+std::optional<GpuCondition> PatientGpus::condition(std::size_t at) {
+  return ask(shared_->conditions, at, &Gpus::condition);
 }
 
 }  // namespace switchyard::monitor

@@ -31,6 +31,7 @@ class PatientGpus final : public Gpus {
   std::optional<GpuMemory> memory(std::size_t at) override;
   std::optional<std::vector<ProcessMemory>> processes(std::size_t at) override;
   std::optional<std::vector<ProcessLoad>> loads(std::size_t at) override;
+  std::optional<GpuCondition> condition(std::size_t at) override;
 
  private:
   struct Shared;

@@ -66,12 +66,17 @@ class FakeGpus final : public Gpus {
     return load;
   }
 
+  std::optional<GpuCondition> condition(std::size_t at) override {
+    return at == 0 ? conditions : std::nullopt;
+  }
+
   std::string driver = "580.1-simulated";
   std::vector<GpuInfo> infos;
   std::vector<GpuMemory> memories;
   std::vector<std::map<pid_t, std::uint64_t>> uses;
   std::set<pid_t> draws;  // and do nothing else
   std::optional<std::vector<ProcessLoad>> load;
+  std::optional<GpuCondition> conditions;  // of the first
   std::uint64_t unlisted = 0;
   bool lists_processes = true;
   bool fails = false;

@@ -53,7 +53,7 @@ TEST_F(Schema, ListingsWithoutAMonitor) {
   const Changes unnamed{{"SWITCHYARD_SOCKET", ""}, {"XDG_RUNTIME_DIR", in_folder("")}};
   auto elsewhere = monitor();
   auto child = loop({});
-  for (const char* what : {"ps", "status", "stats", "version"}) {
+  for (const char* what : {"ps", "status", "stats", "top", "version"}) {
     EXPECT_EQ(faults(cli({what, "--json"}, unnamed), what), Words{}) << what;
   }
 }
@@ -65,6 +65,7 @@ TEST_F(Schema, ListingsWithJobsInEachState) {
     EXPECT_EQ(faults(cli({what, "--json"}), what), Words{}) << what;
   }
   EXPECT_EQ(faults(cli({"inspect", "lender"}), "inspect"), Words{});
+  EXPECT_EQ(faults(cli({"top", "--json"}), "top"), Words{});
   const Words changes[] = {{"set", "lender", "--share", "2"},
                            {"pause", "lender", "--timeout", "60s"},
                            {"resume", "lender"},

@@ -32,10 +32,16 @@ class Table {
   // A row may have fewer cells than there are columns; the rest are empty.
   void add(std::vector<Cell> row) { rows_.push_back(std::move(row)); }
 
-  // Lines that end in '\n', without trailing blanks.
+  // Pieces that follow each other, without trailing blanks: the heading, then the rows.
+  using Line = std::vector<Cell>;
+  std::vector<Line> lines() const;
+  // The same, painted; each line ends in '\n'.
   std::string render() const;
 
  private:
+  template <typename Cells, typename Of>
+  Line line_of(const Cells& cells, const std::vector<std::size_t>& widths, Of cell_of) const;
+
   std::vector<Column> columns_;
   std::size_t gap_;
   std::vector<std::vector<Cell>> rows_;

@@ -98,6 +98,21 @@ bool say_observed(const nlohmann::json& listing) {
   return true;
 }
 
+nlohmann::json list_gpus_unserved(std::string& problem) {
+  const NvmlReport report = ask_nvml();
+  problem = report.problem;
+  nlohmann::json gpus = nlohmann::json::array();
+  for (const NvmlGpu& gpu : report.gpus) {
+    gpus.push_back({{"index", gpu.index},
+                    {"uuid", gpu.uuid},
+                    {"name", gpu.name},
+                    {"driver_version", report.driver_version},
+                    {"memory_total_bytes", gpu.total_bytes},
+                    {"memory_used_bytes", gpu.used_bytes}});
+  }
+  return {{"monitor", nullptr}, {"gpus", std::move(gpus)}};
+}
+
 nlohmann::json list_unserved() {
   nlohmann::json outside = nlohmann::json::array();
   for (const NvmlGpu& gpu : ask_nvml().gpus) {

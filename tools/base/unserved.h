@@ -22,6 +22,10 @@ void say_unserved();
 // Whether the listing is that of a monitor that only observes; says so on stderr.
 bool say_observed(const nlohmann::json& listing);
 
+// As `status` lists: "monitor" is null, and "gpus" are those of NVML. `problem`: why there are
+// none.
+nlohmann::json list_gpus_unserved(std::string& problem);
+
 // As `ps` lists: "monitor" is null, "jobs" is empty, and "outside" has all GPU processes.
 nlohmann::json list_unserved();
 

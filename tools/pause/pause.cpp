@@ -56,7 +56,7 @@ Memory that was swapped out is swapped in first. That may have to wait for room 
 monitor, 4 no such job, 5 not yours, 7 the monitor does not answer in time.)";
 
 // Says how far the work is that was queued before.
-const char* drained(const nlohmann::json& job) {
+const char* drained_text(const nlohmann::json& job) {
   const auto found = job.find("drained");
   if (found == job.end() || !found->is_boolean()) {
     return "kernels queued before the pause will finish; no new ones start";
@@ -91,7 +91,7 @@ std::optional<Error> pause_one(const Options& options, nlohmann::json request,
   const bool timed = request.contains("timeout_seconds");
   const std::string limit = timed ? " for " + *options.timeout : "";
   fmt::print("{}: paused{}; {}{}\n", target.name, limit,
-             request.contains("release") ? residency_text(*reply) : drained(*reply),
+             request.contains("release") ? residency_text(*reply) : drained_text(*reply),
              watchdog ? "; " + safe_text(*watchdog) : "");
   if (watchdog && timed && request["timeout_seconds"].get<double>() > watchdog->seconds) {
     complain(fmt::format("--timeout {} is longer than the pause is safe for", *options.timeout));
@@ -126,13 +126,7 @@ std::optional<Error> resume_one(const Options& options, const Target& target) {
     print_answer(*reply, target);
     return std::nullopt;
   }
-  const bool back = text_of(*reply, "residency", "resident") == "resident";
-  const auto was = reply->find("was_paused");
-  const bool ran = was != reply->end() && was->is_boolean() && !was->get<bool>();
-  fmt::print("{}: {}\n", target.name,
-             !back ? residency_text(*reply)
-             : ran ? "it was not paused"
-                   : "resumed");
+  fmt::print("{}\n", resumed_text(target.name, *reply));
   return std::nullopt;
 }
 
@@ -150,6 +144,20 @@ Subcommand add(CommandLine& line, const char* name, const char* meaning, const c
 }
 
 }  // namespace
+
+std::string paused_text(const std::string& name, const nlohmann::json& reply) {
+  return fmt::format("{}: paused; {}", name, drained_text(reply));
+}
+
+std::string resumed_text(const std::string& name, const nlohmann::json& reply) {
+  const bool back = text_of(reply, "residency", "resident") == "resident";
+  const auto was = reply.find("was_paused");
+  const bool ran = was != reply.end() && was->is_boolean() && !was->get<bool>();
+  return fmt::format("{}: {}", name,
+                     !back ? residency_text(reply)
+                     : ran ? "it was not paused"
+                           : "resumed");
+}
 
 void add_pause(CommandLine& line) {
   const auto options = std::make_shared<Options>();

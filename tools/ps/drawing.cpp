@@ -14,7 +14,6 @@ namespace switchyard::tools {
 namespace {
 
 using nlohmann::json;
-using Cells = std::vector<std::vector<Table::Cell>>;
 
 // The first is cut first.
 constexpr const char* kCut[] = {"command", "name", "state", "user", "gpu"};
@@ -132,15 +131,9 @@ std::vector<Row> rows_of(const json& jobs, bool per_gpu) {
   return rows;
 }
 
-std::string draw_table(const std::vector<Row>& rows, const Fields& fields, const Paper& paper) {
-  Cells cells;
-  for (const Row& row : rows) {
-    cells.emplace_back();
-    for (const Field* field : fields) {
-      Table::Cell cell = field->cell(row);
-      cell.text = in_locale(cell.text, paper.utf8);
-      cells.back().push_back(std::move(cell));
-    }
+Table fitted_table(const Fields& fields, Cells cells, const Paper& paper) {
+  for (auto& row : cells) {
+    for (Table::Cell& cell : row) cell.text = in_locale(cell.text, paper.utf8);
   }
   Widths widths = natural(fields, cells);
   fit(fields, paper.columns, widths);
@@ -155,7 +148,16 @@ std::string draw_table(const std::vector<Row>& rows, const Fields& fields, const
     }
     table.add(std::move(row));
   }
-  return table.render();
+  return table;
+}
+
+std::string draw_table(const std::vector<Row>& rows, const Fields& fields, const Paper& paper) {
+  Cells cells;
+  for (const Row& row : rows) {
+    cells.emplace_back();
+    for (const Field* field : fields) cells.back().push_back(field->cell(row));
+  }
+  return fitted_table(fields, std::move(cells), paper).render();
 }
 
 Result<std::string> draw_format(const std::vector<Row>& rows, const std::string& format) {

@@ -25,6 +25,10 @@ struct Paper {
 
 std::vector<Row> rows_of(const nlohmann::json& jobs, bool per_gpu);
 
+// A row has a cell for each of `fields`.
+using Cells = std::vector<std::vector<Table::Cell>>;
+Table fitted_table(const Fields& fields, Cells cells, const Paper& paper);
+
 std::string draw_table(const std::vector<Row>& rows, const Fields& fields, const Paper& paper);
 
 // "{name} {memory}\t{state}": a line for each row. An error names what is no field.

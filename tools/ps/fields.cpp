@@ -85,20 +85,10 @@ Cell reason(const Row& row) {
   return text_of(row.gpu != nullptr ? *row.gpu : *row.job, "state_reason");
 }
 
-// The mean of the GPUs that it is on; '~': slices allot it, and nothing measures it.
 Cell gpu_percent(const Row& row) {
-  double sum = 0;
-  int known = 0;
-  bool estimated = false;
-  for_gpus(row, [&](const json& each) {
-    const auto got = real_of(each, "share_got_ratio");
-    if (!got || (row.gpu == nullptr && !is_on(each))) return;
-    sum += *got;
-    ++known;
-    estimated = estimated || truth_of(each, "share_got_estimated");
-  });
-  if (known == 0) return "-";
-  return fmt::format("{}{:.0f}", estimated ? "~" : "", 100 * sum / known);
+  const auto share = share_of(row);
+  if (!share) return "-";
+  return fmt::format("{}{:.0f}", share->estimated ? "~" : "", 100 * share->ratio);
 }
 
 Cell asked_percent(const Row& row) {
@@ -114,14 +104,8 @@ std::uint64_t quota_of(const Row& row) {
   return on_gpus != 0 ? on_gpus : number_of(*row.job, "memory_quota_bytes");
 }
 
-// Of the GPUs that it is on: a quota holds for each.
 Cell memory(const Row& row) {
-  std::uint64_t used = 0, quota = 0;
-  for_gpus(row, [&](const json& each) {
-    used += number_of(each, "memory_used_bytes");
-    if (row.gpu != nullptr || is_on(each)) quota += number_of(each, "memory_quota_bytes");
-  });
-  if (quota == 0) quota = quota_of(row);
+  const auto [used, quota] = memory_of(row);
   // A part of a GPU is so many bytes once there is a GPU.
   const double part = real_of(*row.job, "memory_quota_ratio").value_or(0);
   return fmt::format("{}/{}", is_anywhere(row) ? compact_bytes(used) : "-",
@@ -235,6 +219,32 @@ Fields fields_of(std::initializer_list<const char*> names) {
 }
 
 }  // namespace
+
+std::optional<Share> share_of(const Row& row) {
+  Share out;
+  int known = 0;
+  for_gpus(row, [&](const json& each) {
+    const auto got = real_of(each, "share_got_ratio");
+    if (!got || (row.gpu == nullptr && !is_on(each))) return;
+    out.ratio += *got;
+    ++known;
+    out.estimated = out.estimated || truth_of(each, "share_got_estimated");
+  });
+  if (known == 0) return std::nullopt;
+  out.ratio /= known;
+  return out;
+}
+
+MemoryUse memory_of(const Row& row) {
+  MemoryUse out;
+  for_gpus(row, [&](const json& each) {
+    out.used += number_of(each, "memory_used_bytes");
+    // A quota holds for each GPU.
+    if (row.gpu != nullptr || is_on(each)) out.quota += number_of(each, "memory_quota_bytes");
+  });
+  if (out.quota == 0) out.quota = quota_of(row);
+  return out;
+}
 
 const Field* field_named(const std::string& wanted) {
   for (const Field& field : kFields) {

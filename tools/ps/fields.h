@@ -7,7 +7,9 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -31,6 +33,19 @@ struct Field {
 };
 
 using Fields = std::vector<const Field*>;
+
+// The mean part of the time of the GPUs that it is on; nullopt: not known.
+struct Share {
+  double ratio = 0;
+  bool estimated = false;  // slices allot it, and nothing measures it
+};
+std::optional<Share> share_of(const Row& row);
+
+// On its GPUs together. 0: there is no quota.
+struct MemoryUse {
+  std::uint64_t used = 0, quota = 0;
+};
+MemoryUse memory_of(const Row& row);
 
 const Field* field_named(const std::string& name);  // null: there is none
 std::vector<std::string> field_names();

@@ -33,19 +33,6 @@ restarted. A quota below the job's present use refuses new allocations only. Exi
 value or nothing to set, 3 no monitor, 4 no such job, 5 not yours, 6 refused: not enough memory is
 unreserved, 7 the monitor does not answer in time.)";
 
-// "limit none → 30%, share 1 → 4". A monitor of an older version does not say what was before.
-std::string changes_text(const std::map<std::string, std::string>& changes,
-                         const nlohmann::json& reply) {
-  const auto before = reply.find("before");
-  std::string said;
-  for (const auto& [field, text] : changes) {
-    const std::string old = before != reply.end() ? text_of(*before, field.c_str(), "") : "";
-    said += fmt::format("{}{} {}{}", said.empty() ? "" : ", ", field,
-                        old.empty() ? "" : fmt::format("{} {} ", old, arrow()), text);
-  }
-  return said;
-}
-
 // What a quota below what the job uses means; empty: it is not below.
 std::string quota_text(const nlohmann::json& job) {
   for (const auto& gpu : list_of(job, "gpus")) {
@@ -101,6 +88,19 @@ int set(const Options& options) {
 }
 
 }  // namespace
+
+// A monitor of an older version does not say what was before.
+std::string changes_text(const std::map<std::string, std::string>& changes,
+                         const nlohmann::json& reply) {
+  const auto before = reply.find("before");
+  std::string said;
+  for (const auto& [field, text] : changes) {
+    const std::string old = before != reply.end() ? text_of(*before, field.c_str(), "") : "";
+    said += fmt::format("{}{} {}{}", said.empty() ? "" : ", ", field,
+                        old.empty() ? "" : fmt::format("{} {} ", old, arrow()), text);
+  }
+  return said;
+}
 
 void add_set(CommandLine& line) {
   const auto options = std::make_shared<Options>();

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include "tools/base/monitor_client.h"
-#include "tools/base/nvml_report.h"
 #include "tools/base/table.h"
 #include "tools/base/unserved.h"
 
@@ -98,25 +97,9 @@ void print_gpus(const nlohmann::json& gpus) {
   }
 }
 
-// The GPUs as far as they can be told without a monitor.
-nlohmann::json list_without_monitor(std::string& problem) {
-  const NvmlReport report = ask_nvml();
-  problem = report.problem;
-  nlohmann::json gpus = nlohmann::json::array();
-  for (const NvmlGpu& gpu : report.gpus) {
-    gpus.push_back({{"index", gpu.index},
-                    {"uuid", gpu.uuid},
-                    {"name", gpu.name},
-                    {"driver_version", report.driver_version},
-                    {"memory_total_bytes", gpu.total_bytes},
-                    {"memory_used_bytes", gpu.used_bytes}});
-  }
-  return {{"monitor", nullptr}, {"gpus", std::move(gpus)}};
-}
-
 int status_without_monitor(bool json) {
   std::string problem;
-  const nlohmann::json listing = list_without_monitor(problem);
+  const nlohmann::json listing = list_gpus_unserved(problem);
   if (json) {
     print_json(listing);
     return kOk;

@@ -397,5 +397,15 @@ TEST(NvmlSampler, WhereNvmlNamesNobodyWhoRejoinsIsNotForeign) {
   EXPECT_EQ(rig.account().holding(a.id)->overhead, kGiB);
 }
 
+TEST(NvmlSampler, HowHardAGpuWorksIsKnownOnlyWhileNvmlTellsIt) {
+  Rig rig;
+  rig.gpus.conditions = GpuCondition{0.5, 60, std::nullopt};
+  rig.monitor.sampler().measure_loads();
+  EXPECT_EQ(rig.monitor.gpus()[0].condition, (GpuCondition{0.5, 60, std::nullopt}));
+  rig.gpus.conditions.reset();
+  rig.monitor.sampler().measure_loads();
+  EXPECT_EQ(rig.monitor.gpus()[0].condition, GpuCondition{});
+}
+
 }  // namespace
 }  // namespace switchyard::monitor::test

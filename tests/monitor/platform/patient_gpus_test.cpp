@@ -44,6 +44,7 @@ class SlowGpus final : public Gpus {
     return gpus_.processes(at);
   }
   std::optional<std::vector<ProcessLoad>> loads(std::size_t) override { return std::nullopt; }
+  std::optional<GpuCondition> condition(std::size_t) override { return std::nullopt; }
 
  private:
   void pass() {
@@ -57,7 +58,11 @@ class SlowGpus final : public Gpus {
 };
 
 TEST(PatientGpus, AnswersAsTheDriverDoes) {
-  PatientGpus gpus(std::make_unique<FakeGpus>(2));
+  auto fake = std::make_unique<FakeGpus>(2);
+  fake->conditions = GpuCondition{0.5, 60, 312.5};
+  PatientGpus gpus(std::move(fake));
+  EXPECT_EQ(gpus.condition(0)->power_watts, 312.5);
+  EXPECT_EQ(gpus.condition(1), std::nullopt);
   EXPECT_EQ(gpus.list().size(), 2u);
   EXPECT_EQ(gpus.driver_version(), "580.1-simulated");
   EXPECT_EQ(gpus.memory(1)->total_bytes, 4 * kGiB);
