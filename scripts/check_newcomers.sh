@@ -82,7 +82,7 @@ now() { date +%s%3N; }
 while IFS= read -r command <&3; do
   echo "\$ $command"
   case "$command" in
-    *"apt install"* | "python3 -m venv"*) begin="$(now)" ;;
+    *"apt install"* | *"pip install"*) begin="$(now)" ;;
     *"apt purge"*) switchyard stop --force > /dev/null ;;
   esac
   case "$command" in
@@ -92,7 +92,7 @@ while IFS= read -r command <&3; do
   esac
   case "$command" in
     switchyard-demo) taken "from apt install to the demo's table" $(($(now) - begin)); start_monitor ;;
-    env/bin/switchyard\ run*) taken "from a new environment to switchyard run" $(($(now) - begin)) ;;
+    env/bin/switchyard\ run*) taken "from pip install to switchyard run" $(($(now) - begin)) ;;
   esac
 done 3< "$1"
 PLAY
