@@ -19,8 +19,7 @@ std::string own_hostname() {
 }
 
 bool same_labels(const Job& a, const Job& b) {
-  return a.name == b.name && a.user == b.user && a.priority == b.priority &&
-         a.slurm_job == b.slurm_job;
+  return a.name == b.name && a.user == b.user && a.priority == b.priority && a.place == b.place;
 }
 
 constexpr status::Code kNothing{status::State::kIdle, status::Reason::kNoCuda};
@@ -136,7 +135,7 @@ Job Collector::see(const monitor::Job& job) const {
   Job out{.name = job.name,
           .user = user_name(job.uid),
           .priority = to_string(job.knobs.priority),
-          .slurm_job = job.slurm_job,
+          .place = job.place,
           .high = job.knobs.priority == Priority::kHigh,
           .stalled_ranks = monitor_.statistics().stalls.of(job).size()};
   if (job.knobs.limit > 0) out.limit = job.knobs.limit;

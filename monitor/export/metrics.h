@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "monitor/platform/place.h"
 #include "monitor/statistics/counters.h"
 #include "monitor/statistics/usage.h"
 #include "monitor/status/job_status.h"
@@ -51,7 +52,8 @@ struct OnGpu {
 };
 
 struct Job {
-  std::string name = {}, user = {}, priority = {}, slurm_job = {};
+  std::string name = {}, user = {}, priority = {};
+  Place place = {};
   bool ended = false;
   bool high = false;
   std::optional<double> limit = {};
