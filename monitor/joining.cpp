@@ -135,7 +135,7 @@ Client* Monitor::join(const Peer& peer, const wire::Hello& hello, Time now, std:
   had_a_job_ = true;
   ledger_.joined(client, (hello.flags & wire::kRejoin) != 0);
   samples_.joined(registry_, gpus_, *job, now);
-  if (const std::string slurm = slurm_job_of(peer.pid); !slurm.empty()) job->slurm_job = slurm;
+  job->place.add(place_of(peer.pid));
   std::string why;
   const bool bounded = job->knobs.memory || job->ceiling_bytes;
   if (bounded && (sees_more || job->clients.size() == 1)) {

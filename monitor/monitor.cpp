@@ -342,12 +342,12 @@ Time Monitor::look_at_those_of(ClientId id, Time now) {
   const Client* client = registry_.client(id);
   if (client == nullptr) return look_at_due(now);
   // Users whose clients ring too much are looked at with the next tick.
-  const uid_t uid = client->peer.uid;
-  if (!registry_.may_work(uid)) return Time{0};
+  const uid_t account = client->peer.account();
+  if (!registry_.may_work(account)) return Time{0};
   const std::uint64_t before = work();
   follow_soon(now);
   const Time next = scheduler_.look_at_those_of(*client, now);
-  registry_.work().spend(uid, 1 + work() - before);
+  registry_.work().spend(account, 1 + work() - before);
   return earlier(next_due(), next);
 }
 

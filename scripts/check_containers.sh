@@ -1,6 +1,6 @@
 #!/bin/bash
-# Runs the commands of docs/guide/containers.md as they stand there, on the simulated GPU. Then it
-# gives the entrypoint two images: one with musl, one that preloads jemalloc.
+# Runs the commands of docs/guide/containers.md and start-docker.md as they stand there, on the
+# simulated GPU. Then it gives the entrypoint two images: one with musl, one that preloads jemalloc.
 #
 #   scripts/check_containers.sh ROOT BUILD     ROOT: the packages' files below it
 #
@@ -59,12 +59,14 @@ add /bin/sh
 add "$(command -v env)" /bin/env
 add "$root/usr/lib/switchyard/libswitchyard.so" /tmp/library
 for driver in libcuda.so.1 libnvidia-ml.so.1; do add "$build/fakecuda/$driver" "/driver/$driver"; done
-add "$build/examples/hungry" /bin/hungry
-# What the guide calls a training: it takes all memory that it gets, and says what else it was given.
+for program in hungry serve train; do add "$build/examples/$program" "/bin/$program"; done
+# What the guide calls a training takes all memory that it gets, and says what else it was given. With a
+# name it goes on: that is the page's.
 mkdir -p "$image/usr/bin"
 cat > "$image/bin/python" << 'JOB'
 #!/bin/sh
 echo "$1: priority ${SWITCHYARD_PRIORITY:-none}, preloaded $LD_PRELOAD"
+case "${SWITCHYARD_NAME:-}" in chat) exec serve ;; train) exec train ;; esac
 exec hungry
 JOB
 chmod +x "$image/bin/python"
@@ -180,6 +182,45 @@ awk '/^```/ {inside = !inside; next} inside' docs/guide/containers.md |
 while read -r line <&3; do guide "$line"; done 3< "$work/commands"
 [ -e "$work/hooks.d/95-switchyard.sh" ] && [ -e /run/cdi/switchyard.json ] ||
   fail "the guide lacks commands"
+
+step "the page on Docker"
+# podman reads the words, which are Docker's, too. A job goes on until it is killed.
+comes() { # NAME
+  for _ in $(seq 300); do
+    if "$root/usr/bin/switchyard" ps --json | grep -q "\"name\": \"$1\""; then return; fi
+    sleep 0.1
+  done
+  fail "job $1 did not come: $(cat "$work/page.$1")"
+}
+page() { # COMMAND
+  local line="${1#sudo }" name
+  case "$line" in
+    "cd build/packages" | "apt install ./switchyard_*.deb" | "apt purge switchyard") ;; # check_newcomers.sh
+    "switchyard cdi generate "*) ;; # the guide's
+    "docker run "*" &")
+      name="$(sed -n 's/.*SWITCHYARD_NAME=\([a-z]*\).*/\1/p' <<< "$line")"
+      line="${line% &}"
+      # shellcheck disable=SC2046
+      run $(xargs printf '%s\n' <<< "${line#docker run }") > "$work/page.$name" 2>&1 &
+      comes "$name" ;;
+    "switchyard ps -o wide" | "switchyard why train")
+      # shellcheck disable=SC2086
+      "$root/usr/bin/"$line > "$work/said" || fail "$line: $(cat "$work/said")"
+      says "$(cat "$work/said")" train ;;
+    "kill %1 %2") # docker passes the signal on
+      # shellcheck disable=SC2046
+      kill $("$root/usr/bin/switchyard" ps --format '{pids}') ;;
+    "rm /etc/cdi/switchyard.json") ;;
+    *) fail "a command of start-docker.md that nothing runs: $line" ;;
+  esac
+}
+awk '/^```/ {inside = !inside; next} inside' docs/guide/start-docker.md |
+  sed -e ':a' -e '/\\$/N' -e 's/\\\n *//' -e 'ta' > "$work/commands"
+[ "$(wc -l < docs/guide/start-docker.md)" -le 40 ] || fail "start-docker.md has more than 40 lines"
+[ "$(grep -c 'docker run' "$work/commands")" = 2 ] || fail "start-docker.md runs no two containers"
+while read -r line <&3; do page "$line"; done 3< "$work/commands"
+grep -q 'serve.py: priority high' "$work/page.chat" || fail "chat: $(cat "$work/page.chat")"
+grep -q 'train.py: priority low' "$work/page.train" || fail "train: $(cat "$work/page.train")"
 
 step "devices that podman refuses"
 sed 's/"env"/"envs"/' /run/cdi/switchyard.json > /run/cdi/other.json

@@ -171,6 +171,9 @@ for place in "$work/venv" "$work/a blank"; do
   nothing "the wheel leaves" "$(comm -13 "$work/before" <(files_of "$place"))"
 done
 
+step "the newcomers' pages"
+scripts/check_newcomers.sh "$build"
+
 step "make install and make uninstall"
 DESTDIR="$work/installed" scripts/install.sh install "$build" /usr/local > /dev/null
 runs_a_job "$work/installed/usr/local/bin"

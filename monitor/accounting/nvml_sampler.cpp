@@ -130,7 +130,7 @@ bool NvmlSampler::foreign_work(const GpuAccounts::Gpu& at, const Answer& answer)
     const bool is_foreign =
         std::any_of(at.foreign_processes.begin(), at.foreign_processes.end(),
                     [&process](const auto& other) { return other.pid == process.pid; });
-    if (!is_foreign || !process.compute || !may_be_managed(process.pid)) continue;
+    if (!is_foreign || !process.compute || !libraries_.may_have(process.pid)) continue;
     if (may_be_ours == 0) return true;
     --may_be_ours;
   }

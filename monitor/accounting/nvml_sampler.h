@@ -37,6 +37,7 @@
 
 #include "monitor/accounting/gpu_accounts.h"
 #include "monitor/platform/gpus.h"
+#include "monitor/platform/library_looks.h"
 
 namespace switchyard::monitor {
 
@@ -91,7 +92,7 @@ class NvmlSampler {
   static std::uint64_t measure_named(const std::vector<Ours>& named, std::uint64_t nobodys);
   static void measure_unnamed(const std::vector<Ours>& unnamed, std::uint64_t theirs);
   // Whether a process that is no client may have slices from another monitor.
-  static bool foreign_work(const GpuAccounts::Gpu& at, const Answer& answer);
+  bool foreign_work(const GpuAccounts::Gpu& at, const Answer& answer);
   void follow_exports(std::size_t gpu, Time now);
   // Of what is nobody's, the part that was exported by who has freed it or left.
   static std::uint64_t find_orphaned(GpuAccounts::Gpu& at, std::uint64_t nobodys);
@@ -104,6 +105,7 @@ class NvmlSampler {
   Gpus& door_;
   GpuAccounts& gpus_;
   std::optional<std::uint64_t> capacity_;
+  LibraryLooks libraries_;
 };
 
 }  // namespace switchyard::monitor

@@ -235,10 +235,10 @@ bool Guards::follow(Time now) {
     if (job.knobs.guard <= 0 && !states_.contains(key)) continue;
     read.insert(job.clients.begin(), job.clients.end());
     // Each is looked at beside all others: many of one user are that user's to pay.
-    if (!registry_.may_work(job.uid)) continue;
+    if (!registry_.may_work(account_of(job))) continue;
     const std::uint64_t before = registry_.work().done();
     const guard::Look look = look_of(job, now);
-    registry_.work().spend(job.uid, registry_.work().done() - before);
+    registry_.work().spend(account_of(job), registry_.work().done() - before);
     for (const guard::Event& event : guard::next(states_[key], look, now)) {
       const Job* other = registry_.find(event.job);
       spdlog::info("job '{}' guards itself: {}", job.name,

@@ -49,12 +49,12 @@ bool Weights::follow(Time now) {
     due_ = now + kEvery;
     read.insert(job.clients.begin(), job.clients.end());
     // Each is looked at beside all others: many of one user are that user's to pay.
-    if (!registry_.may_work(job.uid)) continue;
+    if (!registry_.may_work(account_of(job))) continue;
     Found& found = found_[key];
     const auto before = found.state.phase;
     const std::uint64_t done = registry_.work().done();
     const provision::Look look = look_of(job, found, now);
-    registry_.work().spend(job.uid, registry_.work().done() - done);
+    registry_.work().spend(account_of(job), registry_.work().done() - done);
     provision::next(found.state, look, now);
     const double weight = provision::weight_of(found.state.level);
     changed = changed || weight != job.found_weight;

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cctype>
 #include <cstring>
 #include <string_view>
 
@@ -14,7 +13,6 @@ namespace {
 
 constexpr const char* kScopeNames[] = {"", "group", "user", "container"};
 constexpr std::size_t kLeastOfId = 12;  // digits, as people abbreviate them
-constexpr std::size_t kIdDigits = 64;
 
 // What a cap becomes of one item. Its text was read before.
 void apply_cap(const Item& item, const std::string& origin, Caps& caps) {
@@ -73,12 +71,7 @@ bool is_container(const std::string& name, const std::string& container) {
   if (name == "*") return true;
   if (name.size() < kLeastOfId) return false;
   const std::string last = container.substr(container.rfind('/') + 1);
-  std::size_t digits = 0;
-  for (std::size_t i = 0; i < last.size(); ++i) {
-    digits = std::isxdigit(static_cast<unsigned char>(last[i])) != 0 ? digits + 1 : 0;
-    if (digits == kIdDigits) return last.compare(i + 1 - kIdDigits, name.size(), name) == 0;
-  }
-  return false;
+  return container_name(last).substr(0, name.size()) == name;
 }
 
 bool Rules::concerns(const Rule& rule, const Owner& owner) const {

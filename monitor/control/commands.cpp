@@ -299,7 +299,8 @@ json dispatch_and_log(Monitor& monitor, const Peer& peer, const json& request, T
   const auto text = command_text(request, out, before, rules_text(monitor));
   if (!text) return out;
   bool last = false;
-  if (monitor.users().bounded(peer.uid) && !monitor.command_lines().may(peer.uid, now, last)) {
+  if (monitor.users().bounded(peer.account()) &&
+      !monitor.command_lines().may(peer.account(), now, last)) {
     return out;
   }
   note_command(monitor, peer, request, out, *text, now);

@@ -23,6 +23,10 @@ inline nlohmann::json nonsense(const char* what, const std::string& value, const
 
 inline nlohmann::json success() { return {{"schema_version", kSchemaVersion}, {"ok", true}}; }
 
+inline nlohmann::json text_or_null(const std::string& text) {
+  return text.empty() ? nlohmann::json(nullptr) : nlohmann::json(text);
+}
+
 // Names of processes need not be UTF-8.
 inline std::string dump(const nlohmann::json& out) {
   return out.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);

@@ -56,8 +56,11 @@ std::optional<history::Query> report_query(Monitor& monitor, const Peer& peer, c
   query.until_hour = (std::min(*until, std::max(now, *since) + kHour) + kHour - 1) / kHour;
   query.after = *after;
   query.job = text_of(request, "job").value_or("");
-  query.uid = peer.uid;
-  query.sees_all = !monitor.users().bounded(peer.uid);
+  // The history does not know containers apart. So from inside of one nobody sees a command line,
+  // and root has no bills there.
+  query.uid = peer.account();
+  query.sees_all = !monitor.users().bounded(peer.account()) && peer.container.empty();
+  query.sees_commands = peer.container.empty();
   query.sees_bills = query.sees_all || monitor.settings().bills_of_all;
   return query;
 }

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "monitor/control/reply.h"
 #include "monitor/core/ancestry.h"
 
 namespace switchyard::monitor {
@@ -24,8 +25,6 @@ json hint_of(const Registry& registry, pid_t pid, std::uint32_t layout) {
       job->name);
 }
 
-json or_null(const std::string& text) { return text.empty() ? json(nullptr) : json(text); }
-
 bool sees_command(const ProcessAbout& about, const Peer& peer) {
   return peer.owner().is_root() ||
          (about.uid && may_change({*about.uid, about.container}, peer.owner()));
@@ -39,8 +38,10 @@ json list_one(Monitor& monitor, const Peer& peer, pid_t pid, const Unmanaged::Pr
           {"name", about.name},
           {"user", about.uid ? json(user_name(*about.uid)) : json(nullptr)},
           {"uid", about.uid ? json(*about.uid) : json(nullptr)},
-          {"container", or_null(about.container_name)},
-          {"command", sees_command(about, peer) ? or_null(process.command) : json(nullptr)},
+          {"container", text_or_null(about.place.container)},
+          {"pod", text_or_null(about.place.pod)},
+          {"unit", text_or_null(about.place.unit)},
+          {"command", sees_command(about, peer) ? text_or_null(process.command) : json(nullptr)},
           {"library_layout", layout == 0 ? json(nullptr) : json(layout)},
           {"hint", hint_of(monitor.registry(), pid, layout)}};
 }

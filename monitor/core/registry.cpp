@@ -40,9 +40,8 @@ Job* Registry::find_target(const std::string& target) {
 
 Job* Registry::make(const JobCard& card, const Knobs& knobs, const Owner& owner, Time now,
                     std::string& why) {
-  const uid_t uid = owner.uid;
-  if (!users_.may_make_job(uid, jobs_of(uid))) {
-    why = users_.too_many_jobs(uid);
+  if (const uid_t account = account_of(owner); !users_.may_make_job(account, jobs_of(account))) {
+    why = users_.too_many_jobs(owner);
     return nullptr;
   }
   std::string id = card.job;
@@ -63,7 +62,7 @@ Job* Registry::make(const JobCard& card, const Knobs& knobs, const Owner& owner,
   job.id = id;
   if (id != card.job) job.said_id = card.job;
   job.name = name;
-  job.uid = uid;
+  job.uid = owner.uid;
   job.container = owner.container;
   job.groups = owner.groups;
   job.card = card;
@@ -78,9 +77,11 @@ Job* Registry::make(const JobCard& card, const Knobs& knobs, const Owner& owner,
   return &jobs_.emplace(job.key, std::move(job)).first->second;
 }
 
-std::size_t Registry::jobs_of(uid_t uid) const {
-  return static_cast<std::size_t>(std::count_if(
-      jobs_.begin(), jobs_.end(), [uid](const auto& job) { return job.second.uid == uid; }));
+std::size_t Registry::jobs_of(uid_t account) const {
+  return static_cast<std::size_t>(
+      std::count_if(jobs_.begin(), jobs_.end(), [account](const auto& job) {
+        return account_of(job.second.uid, job.second.container) == account;
+      }));
 }
 
 std::string Registry::free_name(const std::string& wanted) const {
@@ -102,16 +103,16 @@ Client& Registry::add(std::unique_ptr<Client> client) {
   client->id = next_client_++;
   Client& added = *client;
   jobs_.at(added.job).clients.insert(added.id);
-  ++clients_of_[added.peer.uid];
+  ++clients_of_[added.peer.account()];
   clients_.emplace(added.id, std::move(client));
   bound(added);
   return added;
 }
 
 void Registry::bound(const Client& client) const {
-  if (!users_.bounded(client.peer.uid)) return;
-  client.page->bound_communicators(
-      part_of(kMostCommunicatorsOfUser, clients_of(client.peer.uid), abi::kMostCommunicators));
+  if (!users_.bounded(client.peer.account())) return;
+  client.page->bound_communicators(part_of(
+      kMostCommunicatorsOfUser, clients_of(client.peer.account()), abi::kMostCommunicators));
 }
 
 void Registry::next_tick() {
@@ -129,13 +130,13 @@ void Registry::remove(ClientId id) {
   if (found == clients_.end()) return;
   const auto job = jobs_.find(found->second->job);
   if (job != jobs_.end()) job->second.clients.erase(id);
-  const auto user = clients_of_.find(found->second->peer.uid);
+  const auto user = clients_of_.find(found->second->peer.account());
   if (--user->second == 0) clients_of_.erase(user);
   clients_.erase(found);
 }
 
-std::size_t Registry::clients_of(uid_t uid) const {
-  const auto found = clients_of_.find(uid);
+std::size_t Registry::clients_of(uid_t account) const {
+  const auto found = clients_of_.find(account);
   return found != clients_of_.end() ? found->second : 0;
 }
 

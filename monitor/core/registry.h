@@ -30,6 +30,7 @@
 #include "monitor/core/standing.h"
 #include "monitor/core/work.h"
 #include "monitor/platform/owner.h"
+#include "monitor/platform/place.h"
 #include "monitor/platform/processes.h"
 #include "monitor/platform/time.h"
 #include "monitor/platform/users.h"
@@ -150,8 +151,8 @@ struct Job {
   std::set<std::size_t> used;           // GPUs where it had a context or memory, since then:
   Time used_since{0};
   bool settled =
-      false;  // its quota is promised on the GPUs that are named or used, and nowhere else
-  std::string slurm_job;       // by the cgroup of a process of it; empty: none
+      false;    // its quota is promised on the GPUs that are named or used, and nowhere else
+  Place place;  // by the cgroups of its processes
   std::set<ClientId> clients;  // attached
 };
 
@@ -264,18 +265,18 @@ class Registry {
   void remove(ClientId id);
   // Begins a tick: its work, and the part of what all of a user's clients may claim together.
   void next_tick();
-  // How many clients a user has.
-  std::size_t clients_of(uid_t uid) const;
+  // How many clients a user has (users.h).
+  std::size_t clients_of(uid_t account) const;
 
   Work& work() const { return work_; }
   // Whether the user has something left of its budget for this tick. Root, and the user who runs the
   // monitor, are not bounded.
-  bool may_work(uid_t uid) const {
-    return !users_.bounded(uid) || work_.spent(uid) < Work::kMostOfUser;
+  bool may_work(uid_t account) const {
+    return !users_.bounded(account) || work_.spent(account) < Work::kMostOfUser;
   }
 
  private:
-  std::size_t jobs_of(uid_t uid) const;
+  std::size_t jobs_of(uid_t account) const;
   void bound(const Client& client) const;
 
   std::function<std::uint64_t()> random_;
@@ -288,6 +289,8 @@ class Registry {
   std::map<uid_t, std::size_t> clients_of_;
   mutable Work work_;  // to look is work, too
 };
+
+inline uid_t account_of(const Job& job) { return account_of(job.uid, job.container); }
 
 // What it counts among the jobs of its class.
 inline double weight_of(const Job& job) {

@@ -23,35 +23,39 @@ std::tuple<uid_t, std::uint64_t, std::uint64_t> key_of(uid_t uid, const wire::Ke
 }  // namespace
 
 // pre: more <= most_
-bool SharedMemory::has_room(uid_t uid, std::size_t more) const {
+bool SharedMemory::has_room(uid_t account, std::size_t more) const {
   if (promised_ > most_ - more) return false;
-  if (uid == 0 || uid == owner_) return true;
+  if (account == 0 || account == owner_) return true;
   // Half of it for one user, and a quarter that is left for root.
   std::size_t others = 0;
   std::size_t mine = 0;
   for (const auto& [user, promised] : promised_to_user_) {
     if (user != 0 && user != owner_) others += promised;
-    if (user == uid) mine = promised;
+    if (user == account) mine = promised;
   }
   return mine + more <= most_ / 2 && others + more <= most_ / 4 * 3;
 }
 
-wire::ShareVerdict SharedMemory::begin(ClientId client, uid_t uid, const wire::Share& asked) {
+wire::ShareVerdict SharedMemory::begin(ClientId client, const Owner& owner,
+                                       const wire::Share& asked) {
   if (asked.total == 0) return wire::kBadShare;
+  const uid_t account = account_of(owner);
   const std::size_t has = promised_to_[client];
   const std::size_t most_of_one = most_ / kShareOfOne;
-  if (asked.total > most_of_one || has > most_of_one - asked.total || !has_room(uid, asked.total)) {
+  if (asked.total > most_of_one || has > most_of_one - asked.total ||
+      !has_room(account, asked.total)) {
     return wire::kNoRoomToShare;
   }
   promised_to_[client] += asked.total;
-  promised_to_user_[uid] += asked.total;
+  promised_to_user_[account] += asked.total;
   promised_ += asked.total;
-  shares_[key_of(uid, asked.key)] = {client, asked.total, {}};
+  shares_[key_of(owner.uid, asked.key)] = {client, account, asked.total, {}};
   return wire::kTaken;
 }
 
-wire::ShareVerdict SharedMemory::share(ClientId client, uid_t uid, const wire::Share& asked,
-                                       std::vector<Fd>& descriptors) {
+wire::ShareVerdict SharedMemory::share(ClientId client, const Owner& owner,
+                                       const wire::Share& asked, std::vector<Fd>& descriptors) {
+  const uid_t uid = owner.uid;
   auto found = shares_.find(key_of(uid, asked.key));
   // Another's is none of its business.
   if (found != shares_.end() && found->second.client != client) return wire::kBadShare;
@@ -62,7 +66,7 @@ wire::ShareVerdict SharedMemory::share(ClientId client, uid_t uid, const wire::S
   }
   if (found == shares_.end()) {
     if (asked.first != 0) return wire::kBadShare;
-    const wire::ShareVerdict refused = begin(client, uid, asked);
+    const wire::ShareVerdict refused = begin(client, owner, asked);
     if (refused != wire::kTaken) return refused;
     found = shares_.find(key_of(uid, asked.key));
   }
@@ -124,11 +128,11 @@ void SharedMemory::left(ClientId client) {
 SharedMemory::Shares::iterator SharedMemory::drop(Shares::iterator share) {
   promised_ -= share->second.total;
   promised_to_[share->second.client] -= share->second.total;
-  const uid_t uid = std::get<uid_t>(share->first);
-  const auto user = promised_to_user_.find(uid);
+  const uid_t account = share->second.account;
+  const auto user = promised_to_user_.find(account);
   user->second -= share->second.total;
   if (user->second == 0) promised_to_user_.erase(user);
-  close_(uid, std::move(share->second.descriptors));
+  close_(account, std::move(share->second.descriptors));
   return shares_.erase(share);
 }
 

@@ -5,7 +5,8 @@
 // It is all or nothing: a share can be opened once all of its descriptors have come. A descriptor
 // keeps the memory alive, so none outlives its client's connection.
 //
-// Keys are per user: some can be guessed (agreement.h), and no user may take another's.
+// Keys are per user, in containers too. Some can be guessed (agreement.h), and no user may take
+// another's.
 //
 // The peer is hostile. A descriptor unlike those of drivers is refused, and none is closed here:
 // that may take for ever (closer.h). What one client, one user and all together may keep is
@@ -25,6 +26,7 @@
 #include <vector>
 
 #include "monitor/core/account.h"
+#include "monitor/platform/owner.h"
 #include "switchyard/fd.h"
 #include "switchyard/wire.h"
 
@@ -39,9 +41,9 @@ class SharedMemory {
       std::size_t most, uid_t owner = 0, Close close = [](uid_t, std::vector<Fd>) {})
       : most_(most), owner_(owner), close_(std::move(close)) {}
 
-  // Takes the next descriptors of a share of `client`, a process of `uid`. Whatever it refuses ends
+  // Takes the next descriptors of a share of `client`, a process of `owner`. Whatever it refuses ends
   // the share, and the descriptors are the caller's still.
-  wire::ShareVerdict share(ClientId client, uid_t uid, const wire::Share& asked,
+  wire::ShareVerdict share(ClientId client, const Owner& owner, const wire::Share& asked,
                            std::vector<Fd>& descriptors);
   // What a process of `uid` gets of a share from asked.first on. `descriptors` are the room's:
   // valid until the next call.
@@ -60,14 +62,15 @@ class SharedMemory {
  private:
   struct Kept {
     ClientId client = 0;
+    uid_t account = 0;  // that has the room (owner.h)
     std::size_t total = 0;
     std::vector<Fd> descriptors;
   };
   using Key = std::tuple<uid_t, std::uint64_t, std::uint64_t>;
   using Shares = std::map<Key, Kept>;
 
-  bool has_room(uid_t uid, std::size_t more) const;
-  wire::ShareVerdict begin(ClientId client, uid_t uid, const wire::Share& asked);
+  bool has_room(uid_t account, std::size_t more) const;
+  wire::ShareVerdict begin(ClientId client, const Owner& owner, const wire::Share& asked);
   Shares::iterator drop(Shares::iterator share);
 
   Shares shares_;

@@ -21,13 +21,7 @@ std::string own_hostname() {
 
 bool same_labels(const Job& a, const Job& b) {
   return a.name == b.name && a.user == b.user && a.priority == b.priority &&
-         a.slurm_job == b.slurm_job && a.pod == b.pod;
-}
-
-// The id of `container`, as Owner has it: behind the namespaces is the path of the cgroup.
-std::string container_name_of(const std::string& container) {
-  const std::size_t path = container.find('/');
-  return path == container.npos ? "" : container_name_in("0::" + container.substr(path));
+         a.place == b.place && a.pod == b.pod;
 }
 
 constexpr status::Code kNothing{status::State::kIdle, status::Reason::kNoCuda};
@@ -144,8 +138,8 @@ Job Collector::see(const monitor::Job& job, Time now) {
   Job out{.name = job.name,
           .user = user_name(job.uid),
           .priority = to_string(job.knobs.priority),
-          .slurm_job = job.slurm_job,
-          .pod = pods_.of(container_name_of(job.container), now),
+          .place = job.place,
+          .pod = pods_.of(job.place.container, now),
           .high = job.knobs.priority == Priority::kHigh,
           .stalled_ranks = monitor_.statistics().stalls.of(job).size()};
   if (job.knobs.limit > 0) out.limit = job.knobs.limit;

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "monitor/platform/kubernetes.h"
+#include "monitor/platform/place.h"
 #include "monitor/statistics/counters.h"
 #include "monitor/statistics/usage.h"
 #include "monitor/status/job_status.h"
@@ -52,7 +53,8 @@ struct OnGpu {
 };
 
 struct Job {
-  std::string name = {}, user = {}, priority = {}, slurm_job = {};
+  std::string name = {}, user = {}, priority = {};
+  Place place = {};
   PodNames pod = {};  // empty: it is in none, or in one that is not known yet
   bool ended = false;
   bool high = false;

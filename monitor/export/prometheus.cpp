@@ -62,11 +62,16 @@ class Page {
   std::string job(const Job& job, const OnGpu& on) const {
     std::string out = fmt::format(R"({},job_name="{}",user="{}",priority="{}")", gpus_[on.gpu],
                                   label_text(job.name), label_text(job.user), job.priority);
-    if (!job.slurm_job.empty()) out += fmt::format(R"(,slurmjobid="{}")", job.slurm_job);
-    if (!job.pod.pod.empty()) {
-      out += fmt::format(R"(,pod="{}",namespace="{}",container="{}")", job.pod.pod,
-                         job.pod.name_space, job.pod.container);
-    }
+    const auto add = [&out](const char* label, const std::string& text) {
+      if (!text.empty()) out += fmt::format(R"(,{}="{}")", label, label_text(text));
+    };
+    add("slurmjobid", job.place.slurm_job);
+    add("container_id", job.place.container);
+    add("pod_uid", job.place.pod);
+    add("unit", job.place.unit);
+    add("pod", job.pod.pod);
+    add("namespace", job.pod.name_space);
+    add("container", job.pod.container);
     return out;
   }
   std::string user(const std::string& name, std::size_t gpu) const {

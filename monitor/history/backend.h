@@ -24,6 +24,7 @@ struct Query {
   std::int64_t until_hour = 0;  // not included
   uid_t uid = 0;                // who asks
   bool sees_all = false;        // also command lines, and who used how much
+  bool sees_commands = true;    // those of `uid`
   bool sees_bills = true;       // who used how much
   std::string job = {};         // this one alone, by id; empty: all
   std::int64_t after = 0;       // the part that follows this row

@@ -175,7 +175,8 @@ class Reader {
     const std::int64_t started = row.integer(at + 5);
     const bool open = row.null(at + 7);
     const bool lives = open && row.integer(at + 9) == session_;
-    const bool sees_command = query_.sees_all || uid == static_cast<std::int64_t>(query_.uid);
+    const bool sees_command =
+        query_.sees_all || (query_.sees_commands && uid == static_cast<std::int64_t>(query_.uid));
     out["job"] = row.text(at);
     out["name"] = row.text(at + 1);
     out["user"] = row.text(at + 2);

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cctype>
 #include <fstream>
+#include <functional>
 
 #include "monitor/platform/processes.h"
 
@@ -15,21 +16,23 @@ namespace {
 constexpr std::size_t kIdDigits = 64;
 constexpr std::size_t kMostOfCgroups = 16384;
 
-bool names_a_container(std::string_view part) {
-  std::size_t digits = 0;
-  for (const char c : part) {
-    digits = std::isxdigit(static_cast<unsigned char>(c)) != 0 ? digits + 1 : 0;
-    if (digits == kIdDigits) return true;
-  }
-  return false;
-}
-
 // "/a/docker-ID.scope" of "/a/docker-ID.scope/b".
 std::string_view up_to_container(std::string_view path) {
   for (std::size_t at = 0; at < path.size();) {
     const std::size_t end = std::min(path.find('/', at), path.size());
-    if (names_a_container(path.substr(at, end - at))) return path.substr(0, end);
+    if (!container_name(path.substr(at, end - at)).empty()) return path.substr(0, end);
     at = end + 1;
+  }
+  return {};
+}
+
+}  // namespace
+
+std::string_view container_name(std::string_view part) {
+  std::size_t digits = 0;
+  for (std::size_t at = 0; at < part.size(); ++at) {
+    digits = std::isxdigit(static_cast<unsigned char>(part[at])) != 0 ? digits + 1 : 0;
+    if (digits == kIdDigits) return part.substr(at + 1 - kIdDigits, kIdDigits);
   }
   return {};
 }
@@ -42,7 +45,13 @@ std::string cgroups_of(pid_t pid) {
   return text;
 }
 
-}  // namespace
+uid_t account_of(uid_t uid, std::string_view container) {
+  if (uid != 0 || container.empty()) return uid;
+  // Beyond the numbers that users have, and below those that mean none.
+  constexpr std::size_t kBeyond = 1U << 31;
+  const std::string_view cgroup = container.substr(std::min(container.find('/'), container.size()));
+  return static_cast<uid_t>(kBeyond + std::hash<std::string_view>{}(cgroup) % (kBeyond - 16));
+}
 
 std::string container_cgroup(std::string_view text) {
   // "0::PATH" of version 2; "NUMBER:CONTROLLERS:PATH" of version 1, the same path in each line.

@@ -39,6 +39,18 @@ inline bool may_change(const Owner& owner, const Owner& who) {
          (who.uid == owner.uid && (who.container.empty() || who.container == owner.container));
 }
 
+// The account to which an owner's limits belong (users.h). A user has one, in containers too: any
+// user can make any number of namespaces. Root has another one in each container that its cgroup
+// names, a number that no user has. Containers without a name have one account together.
+uid_t account_of(uid_t uid, std::string_view container);
+inline uid_t account_of(const Owner& owner) { return account_of(owner.uid, owner.container); }
+
+// The id in a part of a cgroup's path: 64 hexadecimal digits together. Empty: there is none.
+std::string_view container_name(std::string_view part);
+
+// The text of /proc/PID/cgroup; of an endless one the beginning.
+std::string cgroups_of(pid_t pid);
+
 // The path of the outermost container in the text of /proc/PID/cgroup; empty: there is none. A part
 // that has 64 hexadecimal digits together names one: Docker, containerd, CRI-O and podman do so.
 std::string container_cgroup(std::string_view text);

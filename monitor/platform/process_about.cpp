@@ -1,7 +1,6 @@
 #include "monitor/platform/process_about.h"
 
 #include <algorithm>
-#include <cctype>
 #include <deque>
 #include <fstream>
 #include <mutex>
@@ -16,9 +15,7 @@
 namespace switchyard::monitor {
 namespace {
 
-constexpr std::size_t kIdDigits = 64;
 constexpr std::size_t kMostOfCommand = 256;
-constexpr std::size_t kMostOfCgroups = 16384;
 
 std::string read_part(pid_t pid, const char* file, std::size_t most) {
   std::ifstream from("/proc/" + std::to_string(pid) + "/" + file, std::ios::binary);
@@ -28,21 +25,7 @@ std::string read_part(pid_t pid, const char* file, std::size_t most) {
   return text;
 }
 
-// "/user.slice/user-1000.slice/user@1000.service/..." is the user's own.
-bool is_users_own(std::string_view path) { return path.find("/user@") != path.npos; }
-
 }  // namespace
-
-std::string container_name_in(std::string_view cgroups) {
-  const std::string path = container_cgroup(cgroups);
-  if (is_users_own(path)) return {};
-  std::size_t digits = 0;
-  for (std::size_t at = path.rfind('/') + 1; at < path.size(); ++at) {
-    digits = std::isxdigit(static_cast<unsigned char>(path[at])) != 0 ? digits + 1 : 0;
-    if (digits == kIdDigits) return path.substr(at + 1 - kIdDigits, kIdDigits);
-  }
-  return {};
-}
 
 std::string command_text(std::string bytes) {
   bytes.resize(std::min(bytes.size(), kMostOfCommand));
@@ -71,7 +54,7 @@ ProcessAbout about_process(pid_t pid) {
   out.uid = process_owner(pid);
   out.name = process_name(pid);
   out.container = container_id(pid);
-  out.container_name = container_name_in(read_part(pid, "cgroup", kMostOfCgroups));
+  out.place = place_of(pid);
   return out;
 }
 

@@ -1,10 +1,8 @@
 // A process that is a stranger to the monitor, by /proc: its user, its container and its command
 // line.
 //
-// Concept. A container is named by its cgroup. A user's own manager lets the user make cgroups of
-// any name, so a name beneath one is not believed. Of several the outermost counts: root in a
-// container may make others within. A command line lies in the memory of the process, and reading
-// it may take as long as the process likes. So it is read on a thread of its own.
+// Concept. A command line lies in the memory of the process, and reading it may take as long as the
+// process likes. So it is read on a thread of its own.
 //
 // Threading: about_process() and the pure functions on any thread; CommandLines on one, behind
 // which it has another.
@@ -16,23 +14,21 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <string_view>
+
+#include "monitor/platform/place.h"
 
 namespace switchyard::monitor {
 
 struct ProcessAbout {
-  std::uint64_t started = 0;   // in the kernel's ticks since boot: the same process has the same
-  std::optional<uid_t> uid;    // its effective user; none: it has ended, or is beyond our view
-  std::string name;            // printable
-  std::string container;       // as Owner has it
-  std::string container_name;  // 64 hexadecimal digits, where they are believed
+  std::uint64_t started = 0;  // in the kernel's ticks since boot: the same process has the same
+  std::optional<uid_t> uid;   // its effective user; none: it has ended, or is beyond our view
+  std::string name;           // printable
+  std::string container;      // as Owner has it
+  Place place;
 };
 ProcessAbout about_process(pid_t pid);
 // 0: not known.
 std::uint64_t process_started(pid_t pid);
-
-// By the text of /proc/PID/cgroup; empty: none, or none that is believed.
-std::string container_name_in(std::string_view cgroups);
 
 // By the bytes of /proc/PID/cmdline: printable, at most 256 bytes.
 std::string command_text(std::string bytes);

@@ -321,13 +321,6 @@ std::string slurm_job_in(const std::string& cgroups) {
   return {};
 }
 
-std::string slurm_job_of(pid_t pid) {
-  if (pid <= 0) return {};
-  std::ostringstream text;
-  text << std::ifstream(proc(pid, "cgroup")).rdbuf();
-  return slurm_job_in(text.str());
-}
-
 std::string container_of(pid_t pid) {
   std::string out;
   for (const char* kind : {"ns/pid", "ns/user"}) {
@@ -339,7 +332,7 @@ std::string container_of(pid_t pid) {
   return out;
 }
 
-// A stranger's may have hundreds of megabytes, and whoever reads is the monitor's loop.
+// A stranger's may have hundreds of megabytes.
 constexpr std::size_t kMostOfMaps = 1 << 20;
 
 bool may_be_managed(pid_t pid) {

@@ -26,6 +26,7 @@ struct Peer {
 
   std::vector<gid_t> groups = {};  // of the process when it connected
 
+  uid_t account() const { return account_of(uid, container); }
   Owner owner() const {
     Owner out{uid, container};
     out.groups = groups;
@@ -61,12 +62,11 @@ std::optional<pid_t> own_pid(pid_t pid);
 // The PID and user namespaces of a process, as one text to compare; empty when that can't be known.
 std::string container_of(pid_t pid);
 
-// The number of the Slurm job whose cgroup a process is in; empty: none.
-std::string slurm_job_of(pid_t pid);
-// The same by the text of /proc/PID/cgroup.
+// The number of the Slurm job in a path of cgroups; empty: none.
 std::string slurm_job_in(const std::string& cgroups);
 
-// Whether a process may have Switchyard's library loaded: true, too, when we may not look.
+// Whether a process may have Switchyard's library loaded: true, too, when we may not look. It may
+// take as long as the process likes: not for the monitor's loop (library_looks.h).
 bool may_be_managed(pid_t pid);
 
 // What the host can still give out without swapping; 0 when unknown.

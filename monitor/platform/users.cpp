@@ -25,6 +25,10 @@ std::size_t open_files() {
   return static_cast<std::size_t>(std::min(limit.rlim_cur, kEnough));
 }
 
+std::string name_of(const Owner& who) {
+  return user_name(who.uid) + (account_of(who) == who.uid ? "" : " of this container");
+}
+
 }  // namespace
 
 struct Users::Taken {
@@ -83,20 +87,20 @@ void Users::set(Most most, Rules rules) {
   rules_ = std::move(rules);
 }
 
-std::string Users::too_many_connections(uid_t uid) const {
+std::string Users::too_many_connections(const Owner& who) const {
   const std::size_t by_descriptors = most_.descriptors * 3 / 16 / kDescriptorsOfOne;
   return fmt::format(
       "{} has as many connections to this monitor as one user may have (at most {}; fewer while "
       "other users need the rest): end some processes, or ask root for a larger "
       "{} or limit of open files",
-      user_name(uid), std::min(most_.connections, by_descriptors), rules_.connections);
+      name_of(who), std::min(most_.connections, by_descriptors), rules_.connections);
 }
 
-std::string Users::too_many_jobs(uid_t uid) const {
+std::string Users::too_many_jobs(const Owner& who) const {
   return fmt::format(
       "{} has {} jobs, as many as one user may have: wait until some have ended, or "
       "ask root for a larger {}",
-      user_name(uid), most_.jobs, rules_.jobs);
+      name_of(who), most_.jobs, rules_.jobs);
 }
 
 }  // namespace switchyard::monitor

@@ -1,7 +1,8 @@
 // What one user may take of a monitor that serves several: connections, descriptors and jobs.
 //
 // Concept. Root and the monitor's owner are not bounded. Each other user is, and all others
-// together are, so that connections and descriptors are left for root whatever they do.
+// together are, so that connections and descriptors are left for root whatever they do. A user is
+// an account (owner.h) here: root in a container is another user, and bounded.
 //
 // Threading: one thread; a Seat may be given back on any.
 #pragma once
@@ -11,6 +12,8 @@
 #include <cstddef>
 #include <memory>
 #include <string>
+
+#include "monitor/platform/owner.h"
 
 namespace switchyard::monitor {
 
@@ -45,8 +48,8 @@ class Users {
   };
   void set(Most most, Rules rules);
   // The message to a refused user.
-  std::string too_many_connections(uid_t uid) const;
-  std::string too_many_jobs(uid_t uid) const;
+  std::string too_many_connections(const Owner& who) const;
+  std::string too_many_jobs(const Owner& who) const;
 
  private:
   struct Taken;

@@ -96,7 +96,7 @@ void Communication::look(const Registry& registry, Process& process, const Clien
   const std::uint32_t timed = client.page->timed();
   client.page->time_collectives(process.asked,
                                 process.asked ? process.allowance.next(timed, looks_) : timed);
-  const std::size_t clients = registry.clients_of(client.peer.uid);
+  const std::size_t clients = registry.clients_of(client.peer.account());
   process.history.bound(part_of(kMostOfUser, clients, communication::kMostTimings));
   std::vector<RecordReport> came;
   const std::uint32_t count = client.page->read_timings(process.cursor, came);

@@ -51,7 +51,7 @@ const char* key_of(GradientNoise::State state) {
 // pre: the user's number of groups is that of this tick.
 GradientNoise::Group* GradientNoise::group_of(const Client& client,
                                               const CommunicatorReport& said) {
-  std::size_t& groups = groups_of_[client.peer.uid];
+  std::size_t& groups = groups_of_[client.peer.account()];
   auto found = groups_.find({client.job, said.id});
   const bool fresh = found == groups_.end() || !found->second.lives;
   if (fresh && groups == kMostGroupsOfUser) return nullptr;
@@ -75,7 +75,7 @@ void GradientNoise::find_groups(Look& look) {
 
 void GradientNoise::read(const Registry& registry, const Look& look) {
   const Client& client = *look.client;
-  const uid_t uid = client.peer.uid;
+  const uid_t uid = client.peer.account();
   const std::size_t groups = groups_of_[uid];
   std::map<unsigned, const Place*> places;  // by slot
   for (const Place& place : look.places) {

@@ -72,7 +72,7 @@ bool read_all(const Registry& registry, const Client& client, RecordCursor& curs
               std::uint32_t& count) {
   count = client.page->read_records(cursor, came);
   registry.work().add(came.size());
-  const std::size_t clients = registry.clients_of(client.peer.uid);
+  const std::size_t clients = registry.clients_of(client.peer.account());
   return count == came.size() &&
          count <= part_of(Progress::kMostReadOfUser, clients, abi::kRecords);
 }
@@ -113,8 +113,8 @@ void Progress::look(const Registry& registry, Process& process, const Client& cl
   }
   const bool records =
       source == Source::kCollectives || follows || (asked_at_ && now - *asked_at_ < kRecordsFor);
-  process.finder.bound(
-      part_of(kMostEventsOfUser, registry.clients_of(client.peer.uid), iterations::kMostEvents));
+  process.finder.bound(part_of(kMostEventsOfUser, registry.clients_of(client.peer.account()),
+                               iterations::kMostEvents));
   Records came;
   std::uint32_t count = 0;
   const bool all = read_all(registry, client, process.cursor, came, count);

@@ -42,9 +42,9 @@ constexpr int kMostSearches = 16;
 
 // A ring is searched for so many units of the user's budget.
 bool may_search(const Registry& registry, const Client& client) {
-  if (!registry.may_work(client.peer.uid)) return false;
+  if (!registry.may_work(client.peer.account())) return false;
   registry.work().add(abi::kRecords);
-  registry.work().spend(client.peer.uid, abi::kRecords);
+  registry.work().spend(client.peer.account(), abi::kRecords);
   return true;
 }
 

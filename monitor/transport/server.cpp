@@ -93,12 +93,13 @@ void Server::admit(Fd socket) {
   if (!peer) return monitor_.closer().hang_up(0, socket.release());
   peer->container = container_of_peer(socket.get(), peer->pid);
   Users& users = monitor_.users();
-  Admission admission{*peer, users.connect(peer->uid), {}};
+  Admission admission{*peer, users.connect(peer->account()), {}};
   if (admission.seat == nullptr) {
-    admission.seat = users.refuse(peer->uid);
-    if (admission.seat == nullptr) return monitor_.closer().hang_up(peer->uid, socket.release());
-    admission.refused = users.too_many_connections(peer->uid);
-    if (may_log_refusal(peer->uid)) {
+    admission.seat = users.refuse(peer->account());
+    if (admission.seat == nullptr)
+      return monitor_.closer().hang_up(peer->account(), socket.release());
+    admission.refused = users.too_many_connections(peer->owner());
+    if (may_log_refusal(peer->account())) {
       spdlog::warn("pid {} is refused: {}", peer->pid, admission.refused);
     }
   }
@@ -108,7 +109,7 @@ void Server::admit(Fd socket) {
     Admission admission;
   };
   auto admitted = std::make_shared<Admitted>(Admitted{std::move(socket), std::move(admission)});
-  in_turn(peer->uid, [this, admitted] {
+  in_turn(peer->account(), [this, admitted] {
     Local::socket taken(io_);
     ErrorCode error;
     taken.assign(Local(), admitted->socket.get(), error);

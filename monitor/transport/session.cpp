@@ -68,13 +68,13 @@ void Session::close() {
   wake_pause_.cancel();
   Monitor& monitor = event_loop_.monitor();
   Closer& closer = monitor.closer();
-  closer.close(peer_.uid, std::exchange(descriptors_, {}), std::exchange(held_, nullptr));
+  closer.close(peer_.account(), std::exchange(descriptors_, {}), std::exchange(held_, nullptr));
   if (client_ != 0) leave();
   ErrorCode ignored;
-  if (wake_) closer.hang_up(peer_.uid, wake_->release(), seat_);
+  if (wake_) closer.hang_up(peer_.account(), wake_->release(), seat_);
   wake_.reset();
   const int socket = socket_.release(ignored);
-  if (socket >= 0) closer.hang_up(peer_.uid, socket, seat_);
+  if (socket >= 0) closer.hang_up(peer_.account(), socket, seat_);
   seat_.reset();
 }
 
@@ -85,7 +85,8 @@ void Session::leave() {
     Users::Seat seat;
     Watch watch;
   };
-  auto kept = std::make_shared<Kept>(Kept{monitor.users().hold(peer_.uid, 1), std::move(watch_)});
+  auto kept =
+      std::make_shared<Kept>(Kept{monitor.users().hold(peer_.account(), 1), std::move(watch_)});
   Client* client = monitor.registry().client(client_);
   if (client != nullptr && kept->seat == nullptr) client->watched = false;
   if (kept->seat == nullptr) kept.reset();
@@ -126,15 +127,15 @@ void Session::readable() {
   const ssize_t got = receive(socket_.native_handle(), buffer_, came, lost);
   if (got < 0 && (errno == EAGAIN || errno == EINTR)) return read();
   if (got <= 0) {
-    event_loop_.monitor().closer().close(peer_.uid, std::move(came));
+    event_loop_.monitor().closer().close(peer_.account(), std::move(came));
     return close();
   }
   if (!came.empty()) {
     const bool wanted = client_ != 0 && !lost && came.size() <= wire::kMostDescriptors;
-    auto held = wanted ? event_loop_.monitor().users().hold(peer_.uid, came.size()) : nullptr;
+    auto held = wanted ? event_loop_.monitor().users().hold(peer_.account(), came.size()) : nullptr;
     // They come with the first byte of their frame, and one frame is answered before the next.
     if (held != nullptr && (reader_.in_the_middle() || !descriptors_.empty())) {
-      event_loop_.monitor().closer().close(peer_.uid, std::move(came), std::move(held));
+      event_loop_.monitor().closer().close(peer_.account(), std::move(came), std::move(held));
       spdlog::warn("pid {} of {} sent descriptors out of place: its connection is closed",
                    peer_.pid, user_name(peer_.uid));
       return close();
@@ -144,7 +145,7 @@ void Session::readable() {
       held_ = std::move(held);
     } else {
       // Some of them are as good as none.
-      event_loop_.monitor().closer().close(peer_.uid, std::move(came));
+      event_loop_.monitor().closer().close(peer_.account(), std::move(came));
     }
   }
   arrived(static_cast<std::size_t>(got));
@@ -162,7 +163,7 @@ void Session::arrived(std::size_t bytes) {
   asked_ = true;
   // The frame is here. How long its answer takes is the monitor's affair; answer() limits the rest.
   deadline_.cancel();
-  event_loop_.in_turn(peer_.uid, [self = shared_from_this(), frame = std::move(*frame)] {
+  event_loop_.in_turn(peer_.account(), [self = shared_from_this(), frame = std::move(*frame)] {
     if (!self->closed_) self->handle(frame);
   });
 }
@@ -226,15 +227,15 @@ void Session::share(const Frame& frame, const wire::Share& asked) {
   wire::Shared shared{};
   Closer& closer = event_loop_.monitor().closer();
   if (frame.kind == wire::kShare) {
-    shared.verdict = room.share(client_, peer_.uid, asked, descriptors_);
-    closer.close(peer_.uid, std::exchange(descriptors_, {}), std::exchange(held_, nullptr));
+    shared.verdict = room.share(client_, peer_.owner(), asked, descriptors_);
+    closer.close(peer_.account(), std::exchange(descriptors_, {}), std::exchange(held_, nullptr));
     return answer(make_frame(wire::kShared, frame.id, shared));
   }
   shared.verdict = room.end(client_, peer_.uid, asked.key);
   const std::string bytes = make_frame(wire::kShared, frame.id, shared);
   if (shared.verdict != wire::kTaken) return answer(bytes);
   // A client that ends a share gives the memory back next: the driver must see no descriptor of it.
-  closer.close(peer_.uid, {}, nullptr, [weak = weak_from_this(), bytes] {
+  closer.close(peer_.account(), {}, nullptr, [weak = weak_from_this(), bytes] {
     const auto self = weak.lock();
     if (self != nullptr && !self->closed_) self->answer(bytes);
   });
@@ -354,9 +355,9 @@ void Session::rung() {
   if (client == nullptr) return;
   std::vector<Fd> came;
   client->page->answer_wake(came);
-  event_loop_.monitor().closer().close(peer_.uid, std::move(came));
+  event_loop_.monitor().closer().close(peer_.account(), std::move(came));
   // A look costs the more the more clients there are: many that ring keep no other user waiting.
-  event_loop_.in_turn(peer_.uid, [weak = weak_from_this()] {
+  event_loop_.in_turn(peer_.account(), [weak = weak_from_this()] {
     const auto self = weak.lock();
     if (self != nullptr && !self->closed_) self->look();
   });

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <fstream>
 #include <map>
+#include <sstream>
 
 #include "container_scene.h"
 
@@ -80,6 +81,8 @@ TEST_F(Devices, MistakesAreRefused) {
   EXPECT_TRUE(says(early, in_folder("later") + " does not exist yet")) << early.err;
 }
 
+constexpr char kLibrary[] = "/usr/lib/switchyard/libswitchyard.so";
+
 class Containers : public ContainerScene {
  protected:
   void SetUp() override {
@@ -90,36 +93,16 @@ class Containers : public ContainerScene {
     const json job = host_job(name);
     return job.is_object() && !job["gpus"].empty() ? job["gpus"][0] : json();
   }
+  // The same as enter(), where only programs of the container see what is preloaded.
+  Child preloaded(const Container& container, const std::string& libraries,
+                  const std::string& program, const Changes& changes = {}) {
+    return start_in(container,
+                    {"sh", "-c",
+                     "LD_PRELOAD='" + libraries +
+                         "' exec /usr/lib/switchyard/switchyard-entrypoint '" + program + "'"},
+                    changes);
+  }
 };
-
-TEST_F(Containers, SharePriorityAndQuotaHoldInTwo) {
-  const Container one = make_container("one");
-  const Container two = make_container("two");
-  auto daemon = host_monitor();
-  auto chat = enter(
-      one, {"job_loop"},
-      {{"SWITCHYARD_NAME", "chat"}, {"SWITCHYARD_PRIORITY", "high"}, {"SWITCHYARD_SHARE", "3"}});
-  auto train =
-      enter(two, {"job_loop"}, {{"SWITCHYARD_NAME", "train"}, {"CUDA_TASK_PRIORITY", "1"}});
-  ASSERT_EQ(line_of(chat), "ready") << chat.finish(kLimit).err;
-  ASSERT_EQ(line_of(train), "ready") << train.finish(kLimit).err;
-  EXPECT_EQ(host_job("chat")["priority"], "high");
-  EXPECT_EQ(host_job("chat")["share_weight"], 3);
-  EXPECT_EQ(host_job("train")["priority"], "low");
-  // The low one yields: its slice is shorter than the driver's default.
-  EXPECT_TRUE(eventually([&] {
-    const json slice = gpu("train")["slice_in_force_us"];
-    return slice.is_number() && slice > 0 && slice < 1000;
-  }));
-  const auto quota = enter(one, {"job_alloc", "alloc:600", "alloc:600"},
-                           {{"SWITCHYARD_MEMORY", "1GiB"}, {"SWITCHYARD_REQUIRE", "1"}})
-                         .finish(kLimit);
-  EXPECT_EQ(quota.out, "alloc 0\nalloc 2\n") << quota.err;
-  const auto end = chat.finish(kLimit);
-  EXPECT_EQ(end.status, 0);
-  EXPECT_EQ(end.err, "");
-  EXPECT_EQ(train.finish(kLimit).err, "");
-}
 
 TEST_F(Containers, AMissingMountIsSaidAndTheCommandRuns) {
   Container one = make_container("one");
@@ -147,6 +130,62 @@ TEST_F(Containers, AMissingMountIsSaidAndTheCommandRuns) {
                            {{"SWITCHYARD_REQUIRE", "1"}});
   EXPECT_EQ(both.out, "kernels 3\n") << both.err;
   EXPECT_EQ(both.err, "");
+}
+
+// A program without a new enough glibc runs as it would without Switchyard.
+TEST_F(Containers, OneLineSaysWhyAnImageIsNotManaged) {
+  const Container one = make_container("one");
+  auto daemon = host_monitor();
+  const std::string images = built("tests/images");
+  fs::create_directories(fs::path(one.root + images).parent_path());
+  fs::copy(images, one.root + images, fs::copy_options::recursive);
+  struct Image {
+    const char* program;
+    const char* why;
+  };
+  for (const Image& each :
+       {Image{"/2.27/program", "a glibc of version 2.27"}, Image{"/musl/program", "runs on musl"},
+        Image{"/2.28/ld-linux-x86-64.so.2", "is linked statically"}}) {
+    // A device has set it, which does not know the image. Behind it is the image's own.
+    const auto end =
+        preloaded(one, std::string(kLibrary) + ":mine.so", images + each.program).finish(kLimit);
+    EXPECT_EQ(end.out, "ran with mine.so\n") << each.program;
+    EXPECT_EQ(end.status, 9) << each.program;
+    EXPECT_TRUE(says(end, each.why)) << end.err;
+    EXPECT_EQ(std::count(end.err.begin(), end.err.end(), '\n'), 1) << end.err;
+    const auto refused =
+        enter(one, {images + each.program}, {{"SWITCHYARD_REQUIRE", "1"}}).finish(kLimit);
+    EXPECT_EQ(refused.status, 125) << each.program;
+    EXPECT_EQ(refused.out, "") << each.program;
+  }
+  const auto fits = preloaded(one, "mine.so", images + "/2.28/program").finish(kLimit);
+  EXPECT_EQ(fits.out, "ran with " + std::string(kLibrary) + ":mine.so\n");
+  EXPECT_EQ(fits.err, "");
+}
+
+// As an image with jemalloc does, which scripts/check_containers.sh has.
+TEST_F(Containers, WhatAnImagePreloadsIsLoadedBeside) {
+  const Container one = make_container("one");
+  std::istringstream words(run({"ldd", "/bin/sh"}).out);
+  std::string other;
+  for (std::string word; words >> word;) {
+    if (word[0] == '/' && fs::path(word).filename() == "libc.so.6") {
+      other = (fs::path(word).parent_path() / "libresolv.so.2").string();
+    }
+  }
+  ASSERT_FALSE(other.empty());
+  add_program(one, other);
+  auto daemon = host_monitor();
+  auto job = preloaded(one, other, "job_loop", {{"SWITCHYARD_NAME", "both"}});
+  ASSERT_EQ(line_of(job), "ready") << job.finish(kLimit).err;
+  const json processes = host_job("both")["processes"];
+  ASSERT_EQ(processes.size(), 1U);
+  std::ifstream file("/proc/" + processes[0]["pid"].dump() + "/maps");
+  std::stringstream maps;
+  maps << file.rdbuf();
+  EXPECT_NE(maps.str().find("/libresolv.so.2"), std::string::npos);
+  EXPECT_NE(maps.str().find("/libswitchyard.so"), std::string::npos);
+  EXPECT_EQ(job.finish(kLimit).err, "");
 }
 
 // Rootless: the root of the container is a user, and the host's root is a stranger there.
@@ -216,6 +255,60 @@ TEST_P(TwoRoots, NeitherCanTouchTheOthersJobOrTheMonitor) {
   EXPECT_EQ(cli({"policy", "fair"}, on_the_host()).status, 0);
   EXPECT_EQ(first.finish(kLimit).err, "");
   EXPECT_EQ(second.finish(kLimit).err, "");
+}
+
+TEST_P(TwoRoots, SharePriorityAndQuotaHoldForBoth) {
+  auto daemon = host_monitor();
+  auto chat = enter(
+      one_, {"job_loop"},
+      {{"SWITCHYARD_NAME", "chat"}, {"SWITCHYARD_PRIORITY", "high"}, {"SWITCHYARD_SHARE", "3"}});
+  auto train =
+      enter(two_, {"job_loop"}, {{"SWITCHYARD_NAME", "train"}, {"CUDA_TASK_PRIORITY", "1"}});
+  ASSERT_EQ(line_of(chat), "ready") << chat.finish(kLimit).err;
+  ASSERT_EQ(line_of(train), "ready") << train.finish(kLimit).err;
+  EXPECT_EQ(host_job("chat")["priority"], "high");
+  EXPECT_EQ(host_job("chat")["share_weight"], 3);
+  EXPECT_EQ(host_job("train")["priority"], "low");
+  // The low one yields: its slice is shorter than the driver's default.
+  EXPECT_TRUE(eventually([&] {
+    const json slice = gpu("train")["slice_in_force_us"];
+    return slice.is_number() && slice > 0 && slice < 1000;
+  }));
+  // Of one priority, they divide the GPU as their shares say.
+  EXPECT_EQ(cli({"set", "train", "--priority", "high"}, on_the_host()).status, 0);
+  EXPECT_TRUE(eventually([&] {
+    const json three = gpu("chat")["share_asked_ratio"], one = gpu("train")["share_asked_ratio"];
+    return three == 0.75 && one == 0.25;
+  })) << gpu("chat")
+      << gpu("train");
+  for (const Container& each : {one_, two_}) {
+    const auto quota = enter(each, {"job_alloc", "alloc:600", "alloc:600"},
+                             {{"SWITCHYARD_MEMORY", "1GiB"}, {"SWITCHYARD_REQUIRE", "1"}})
+                           .finish(kLimit);
+    EXPECT_EQ(quota.out, "alloc 0\nalloc 2\n") << quota.err;
+  }
+  const auto end = chat.finish(kLimit);
+  EXPECT_EQ(end.status, 0);
+  EXPECT_EQ(end.err, "");
+  EXPECT_EQ(train.finish(kLimit).err, "");
+}
+
+TEST_P(TwoRoots, NeitherSeesTheOthersCommandLine) {
+  auto daemon = host_monitor();
+  auto first = enter(one_, {"job_loop"}, {{"SWITCHYARD_NAME", "first"}});
+  ASSERT_EQ(line_of(first), "ready") << first.finish(kLimit).err;
+  const auto command_in = [](const std::string& text) {
+    const json report = json::parse(text, nullptr, false);
+    const bool listed = report.is_object() && report["rows"].size() == 1;
+    return listed ? report["rows"][0]["command"] : json("no row: " + text);
+  };
+  // The job is written soon, with the name of its process.
+  EXPECT_TRUE(eventually([&] {
+    const json command = command_in(cli({"report", "--json"}, on_the_host()).out);
+    return command.is_string() && command.get<std::string>().find("job_loop") == 0;
+  })) << cli({"report", "--json"}, on_the_host()).out;
+  EXPECT_EQ(command_in(cli_in(two_, {"report", "--json"}).out), nullptr);
+  EXPECT_EQ(first.finish(kLimit).err, "");
 }
 
 TEST_P(TwoRoots, EachHasItsOwnJobsBelowTheCaps) {

@@ -179,6 +179,16 @@ TEST(PsFormat, FieldsAreReplacedAndALineIsAJob) {
   }
 }
 
+TEST(PsFormat, AContainerIsCutAsDockerCutsIt) {
+  json all = jobs();
+  all[0]["container"] = "0123456789abcdef" + std::string(48, '0');
+  all[0]["pod"] = "2f2c7a4e-1111-4c7e-9a6b-0123456789ab";
+  all[0]["unit"] = nullptr;
+  const auto said = lines(*draw_format(rows_of(all, false), "{container} {pod} {unit}"));
+  EXPECT_EQ(said[0], "0123456789ab 2f2c7a4e-1111-4c7e-9a6b-0123456789ab -");
+  EXPECT_EQ(said[1], "- - -") << "an older monitor does not tell";
+}
+
 TEST(PsFormat, AnUnknownFieldIsAnErrorThatNamesThoseThereAre) {
   const auto none = draw_format({}, "{nam}");
   ASSERT_FALSE(none);
@@ -263,8 +273,8 @@ TEST(PsCommand, QuietIsIdsAndWideHasMoreColumns) {
   EXPECT_EQ(ps({"-q", "serve", "nb"}, jobs()).out, "jserve\njnb\n");
   EXPECT_EQ(ps({"--format", "{name}", "d*"}, jobs()).out, "ddp\n");
   const std::string wide = lines(ps({"-o", "wide"}, jobs()).out)[0];
-  for (const char* heading : {"ID", "ASKED%", "LIMIT", "DEADLINE", "RESIDENT", "SLICE", "LAUNCHES",
-                              "REFUSED", "RANKS", "PIDS", "COMMAND"}) {
+  for (const char* heading : {"ID", "CONTAINER", "ASKED%", "LIMIT", "DEADLINE", "RESIDENT", "SLICE",
+                              "LAUNCHES", "REFUSED", "RANKS", "PIDS", "COMMAND"}) {
     EXPECT_NE(wide.find(heading), std::string::npos) << heading;
   }
 }

@@ -126,6 +126,8 @@ nlohmann::json list_unserved() {
            {"user", uid ? nlohmann::json(user_name(*uid)) : nlohmann::json()},
            {"uid", uid ? nlohmann::json(*uid) : nlohmann::json()},
            {"container", nullptr},
+           {"pod", nullptr},
+           {"unit", nullptr},
            {"command", nullptr},
            {"gpu_uuid", gpu.uuid},
            {"gpu_index", gpu.index},

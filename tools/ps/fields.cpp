@@ -39,6 +39,11 @@ bool is_anywhere(const Row& row) {
 Cell name(const Row& row) { return text_of(*row.job, "name", text_of(*row.job, "job")); }
 Cell id(const Row& row) { return text_of(*row.job, "job"); }
 Cell user(const Row& row) { return text_of(*row.job, "user"); }
+Cell container(const Row& row) {
+  return text_of(*row.job, "container").substr(0, kContainerDigits);
+}
+Cell pod(const Row& row) { return text_of(*row.job, "pod"); }
+Cell unit(const Row& row) { return text_of(*row.job, "unit"); }
 Cell priority(const Row& row) { return text_of(*row.job, "priority"); }
 
 Cell gpu(const Row& row) {
@@ -191,6 +196,9 @@ constexpr Field kFields[] = {
     {"name", "NAME", kLeft, &name, 12, 6},
     {"id", "ID", kLeft, &id},
     {"user", "USER", kLeft, &user, 8, 4},
+    {"container", "CONTAINER", kLeft, &container},
+    {"pod", "POD", kLeft, &pod},
+    {"unit", "UNIT", kLeft, &unit},
     {"gpu", "GPU", kLeft, &gpu, 7, 3},
     {"uuid", "UUID", kLeft, &uuid},
     {"priority", "PRIO", kLeft, &priority},
@@ -266,10 +274,11 @@ const Fields& default_fields() {
 }
 
 const Fields& wide_fields() {
-  static const Fields fields = fields_of(
-      {"name",          "id",      "user",  "gpu",      "priority", "state",    "gpu_percent",
-       "asked_percent", "weight",  "limit", "deadline", "memory",   "resident", "slice",
-       "launches",      "refused", "ranks", "age",      "pids",     "command"});
+  static const Fields fields =
+      fields_of({"name",   "id",          "user",          "container", "gpu",     "priority",
+                 "state",  "gpu_percent", "asked_percent", "weight",    "limit",   "deadline",
+                 "memory", "resident",    "slice",         "launches",  "refused", "ranks",
+                 "age",    "pids",        "command"});
   return fields;
 }
 

@@ -17,6 +17,9 @@
 
 namespace switchyard::tools {
 
+// Enough to tell containers apart, as `docker ps` has it.
+inline constexpr std::size_t kContainerDigits = 12;
+
 struct Row {
   const nlohmann::json* job = nullptr;
   const nlohmann::json* gpu = nullptr;  // null: all its GPUs

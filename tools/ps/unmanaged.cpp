@@ -12,9 +12,6 @@ namespace {
 
 using nlohmann::json;
 
-// Enough to tell containers apart, as `docker ps` has it.
-constexpr std::size_t kContainerDigits = 12;
-
 // "~25%": an estimate, always.
 std::string seen_share(const json& process) {
   const auto share = real_of(process, "share_got_ratio");

@@ -2,6 +2,12 @@
 #include "monitor/accounting/nvml_sampler.h"
 
 #include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <string>
+#include <thread>
 
 #include "tests/monitor/rig.h"
 
@@ -278,6 +284,39 @@ TEST(NvmlSampler, AProcessThatOnlyDrawsIsNoForeignWork) {
   rig.gpus.draws.clear();
   measure(rig);
   EXPECT_TRUE(rig.monitor.gpus()[0].foreign);
+}
+
+// The bytes that this thread has read so far, by the kernel's count.
+std::uint64_t bytes_read() {
+  std::ifstream file("/proc/thread-self/io");
+  std::string name;
+  std::uint64_t bytes = 0;
+  file >> name >> bytes;
+  EXPECT_EQ(name, "rchar:");
+  return bytes;
+}
+
+// A reader may wait for the process, and the loop must not.
+TEST(NvmlSampler, TheMappingsOfAStrangerAreNotReadOnTheLoop) {
+  constexpr std::size_t kLines = 50'000, kPage = 4096;  // the kernel allows 65,530
+  auto* const begin = static_cast<char*>(::mmap(
+      nullptr, kLines * kPage, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
+  ASSERT_NE(begin, MAP_FAILED);
+  for (std::size_t i = 0; i < kLines / 2; ++i) {
+    ASSERT_EQ(::mprotect(begin + 2 * i * kPage, kPage, PROT_READ), 0);
+  }
+  Rig rig;
+  rig.gpus.uses[0][::getpid()] = kGiB;
+  const std::uint64_t before = bytes_read();
+  for (int i = 0; i < 10; ++i) measure(rig);
+  EXPECT_LT(bytes_read() - before, 64u << 10) << "they have several megabytes";
+  EXPECT_TRUE(rig.monitor.gpus()[0].foreign) << "it can't be told, by the beginning";
+  ::munmap(begin, kLines * kPage);
+  // This process has no library. The other thread tells it in its own time.
+  while (rig.monitor.gpus()[0].foreign) {
+    std::this_thread::sleep_for(milliseconds(1));
+    measure(rig);
+  }
 }
 
 TEST(NvmlSampler, ALoweredCapacityIsGivenOutWhole) {

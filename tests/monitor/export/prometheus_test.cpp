@@ -33,7 +33,8 @@ Snapshot full() {
                       .backend = "gate"});
   out.users.push_back({.name = "ann", .gpu = 0, .gpu_seconds = 7.5});
   out.unmanaged.push_back({.name = "bob", .gpu = 0, .gpu_seconds = 3.5, .bytes = 17});
-  Job job{.name = "serve", .user = "ann", .priority = "high", .slurm_job = "42", .high = true};
+  Job job{.name = "serve", .user = "ann", .priority = "high", .high = true};
+  job.place = {.container = "c1", .pod = "p2", .unit = "train.service", .slurm_job = "42"};
   job.pod = {"pod-0", "team", "main"};
   job.limit = 0.25;
   job.stalled_ranks = 1;
@@ -91,7 +92,8 @@ TEST(Prometheus, AJobHasTheLabelsOfItsGpuAndItsOwn) {
                 R"(switchyard_gpu_seconds_total{gpu="3",UUID="GPU-aa",)"
                 R"(pci_bus_id="00000000:3B:00.0",device="nvidia3",modelName="NVIDIA H200",)"
                 R"(hostname="node7",job_name="serve",user="ann",priority="high",)"
-                R"(slurmjobid="42",pod="pod-0",namespace="team",container="main"} 1.25)"});
+                R"(slurmjobid="42",container_id="c1",pod_uid="p2",unit="train.service",)"
+                R"(pod="pod-0",namespace="team",container="main"} 1.25)"});
   EXPECT_EQ(value(page, "switchyard_user_gpu_seconds_total", {R"(user="ann")", R"(gpu="3")"}),
             "7.5");
   EXPECT_EQ(value(page, "switchyard_gpu_memory_total_bytes"), std::to_string(1ull << 50));
@@ -244,8 +246,8 @@ const char* labels_of(Of of) {
     case Of::kUser:
       return "gpu,UUID,pci_bus_id,device,modelName,hostname,user";
     case Of::kJob:
-      return "gpu,UUID,pci_bus_id,device,modelName,hostname,job_name,user,priority,slurmjobid,pod,"
-             "namespace,container";
+      return "gpu,UUID,pci_bus_id,device,modelName,hostname,job_name,user,priority,slurmjobid,"
+             "container_id,pod_uid,unit,pod,namespace,container";
   }
   return "";
 }

@@ -58,6 +58,23 @@ TEST(Owner, RootInTwoContainersIsTwoUsers) {
   EXPECT_FALSE(may_change(boxed, Owner(1001)));
 }
 
+TEST(Owner, RootHasAnAccountInEachContainerAndAUserHasOneInAll) {
+  const std::string spaces = "pid:[1]user:[2]";
+  const std::string one = "/docker/" + kOne, two = "/docker/" + kTwo;
+  EXPECT_EQ(account_of(Owner{0}), 0u);
+  EXPECT_EQ(account_of(Owner{1000}), 1000u);
+  EXPECT_EQ(account_of({1000, spaces + one}), 1000u) << "a user makes any number of namespaces";
+  const uid_t root = account_of({0, spaces + one});
+  EXPECT_NE(root, account_of({0, spaces + two}));
+  EXPECT_EQ(root, account_of({0, one}));
+  EXPECT_EQ(root, account_of({0, "pid:[3]user:[2]" + one})) << "namespaces that root made within";
+  EXPECT_EQ(account_of({0, spaces}), account_of({0, "unknown 4711"})) << "no cgroup names it";
+  for (const uid_t account : {root, account_of({0, spaces})}) {
+    EXPECT_GE(account, 1u << 31) << "no user's";
+    EXPECT_LT(account, static_cast<uid_t>(-2));
+  }
+}
+
 TEST(Owner, APeerInOurNamespacesIsInNoOtherContainer) {
   int ends[2];
   ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), 0);

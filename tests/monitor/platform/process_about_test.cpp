@@ -1,4 +1,4 @@
-// What /proc says of strangers: containers that are believed, and command lines.
+// What /proc says of strangers, and their command lines.
 #include "monitor/platform/process_about.h"
 
 #include <gtest/gtest.h>
@@ -10,34 +10,6 @@
 
 namespace switchyard::monitor {
 namespace {
-
-std::string digits(char digit) { return std::string(64, digit); }
-
-TEST(ProcessAbout, AContainerIsNamedByItsCgroup) {
-  const std::string id = digits('a');
-  EXPECT_EQ(container_name_in("0::/system.slice/docker-" + id + ".scope\n"), id);
-  EXPECT_EQ(container_name_in("12:memory:/docker/" + id + "\n0::/\n"), id);
-  EXPECT_EQ(container_name_in("0::/kubepods.slice/kubepods-pod1.slice/cri-containerd-" + id +
-                              ".scope/init\n"),
-            id);
-  EXPECT_EQ(container_name_in("0::/../" + id + "\n"), id) << "beside the monitor's own";
-}
-
-TEST(ProcessAbout, WithoutAContainerThereIsNoName) {
-  EXPECT_EQ(container_name_in(""), "");
-  EXPECT_EQ(container_name_in("0::/user.slice/user-1000.slice/session-1.scope\n"), "");
-  EXPECT_EQ(container_name_in("0::/docker/" + std::string(63, 'a') + "\n"), "") << "too short";
-}
-
-TEST(ProcessAbout, ANameThatAUserMayHaveMadeIsNotBelieved) {
-  const std::string own = "/user.slice/user-1000.slice/user@1000.service/app.slice/docker-";
-  EXPECT_EQ(container_name_in("0::" + own + digits('a') + ".scope\n"), "");
-}
-
-TEST(ProcessAbout, OfContainersWithinContainersTheOutermostCounts) {
-  const std::string path = "/docker/" + digits('a') + "/docker/" + digits('b');
-  EXPECT_EQ(container_name_in("0::" + path + "\n"), digits('a'));
-}
 
 TEST(ProcessAbout, ACommandLineIsPrintableAndShort) {
   using namespace std::string_literals;

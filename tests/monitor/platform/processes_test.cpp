@@ -32,8 +32,6 @@ TEST(Processes, ASlurmJobIsKnownByItsCgroup) {
   EXPECT_EQ(slurm_job_in("0::/user.slice/job_123/step_0\n"), "") << "a folder of somebody's";
   EXPECT_EQ(slurm_job_in("0::/slurm/uid_1/job_x\n0::/slurm/job_\n0::/slurm/job_12y/z\n"), "");
   EXPECT_EQ(slurm_job_in("0::/slurm/job_" + std::string(30, '1')), "");
-  EXPECT_EQ(slurm_job_of(::getpid()), "");
-  EXPECT_EQ(slurm_job_of(0), "");
 }
 
 TEST(Processes, OfOneWithEndlessMappingsOnlyTheBeginningIsRead) {

@@ -110,6 +110,38 @@ TEST(Users, OneHasAsManyJobsAsItMay) {
   EXPECT_EQ(create(kOther)["ok"], false);
 }
 
+// Else it could take all connections, jobs and turns of the host's monitor.
+TEST(Users, RootInAContainerIsBoundedForEachContainer) {
+  Settings settings;
+  settings.owner = 0;
+  settings.users = {2, 3, 100'000};
+  Rig rig(1, 4 * kGiB, settings);
+  const auto root_in = [](char digit) {
+    return Peer{1, 0, "pid:[1]user:[2]/docker/" + std::string(64, digit)};
+  };
+  const auto create = [&](const Peer& peer) {
+    return json::parse(answer_command(rig.monitor, peer, R"({"op":"create"})", rig.now).json);
+  };
+  for (int i = 0; i < 3; ++i) ASSERT_EQ(create(root_in('a'))["ok"], true);
+  const json refused = create(root_in('a'));
+  EXPECT_EQ(refused["code"], kRefusedByPolicy);
+  EXPECT_NE(refused["error"].get<std::string>().find("root of this container has 3 jobs"),
+            std::string::npos)
+      << refused;
+  EXPECT_EQ(create(root_in('b'))["ok"], true) << "another user";
+  EXPECT_EQ(create({1, 0})["ok"], true) << "the host's";
+  Users& users = rig.monitor.users();
+  std::vector<Users::Seat> seats;
+  for (int i = 0; i < 2; ++i) seats.push_back(users.connect(root_in('a').account()));
+  EXPECT_EQ(users.connect(root_in('a').account()), nullptr);
+  EXPECT_NE(users.connect(root_in('b').account()), nullptr);
+  // The units of a tick, and memory that is shared.
+  const Registry& registry = rig.monitor.registry();
+  registry.work().spend(root_in('a').account(), Work::kMostOfUser);
+  EXPECT_FALSE(registry.may_work(root_in('a').account()));
+  EXPECT_TRUE(registry.may_work(0));
+}
+
 TEST(Wake, IsHeardAgainWithinAMillisecondWhileMemoryMoves) {
   Rig rig;
   const Joined a = rig.join({.swappable = "yes"});
