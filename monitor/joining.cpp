@@ -134,7 +134,9 @@ Client* Monitor::join(const Peer& peer, const wire::Hello& hello, Time now, std:
   Client& client = registry_.add(std::move(fresh));
   had_a_job_ = true;
   ledger_.joined(client, (hello.flags & wire::kRejoin) != 0);
+  // What cgroups say counts. Without them, a site's Slurm leaves the id alone, which a user may say.
   if (const std::string slurm = slurm_job_of(peer.pid); !slurm.empty()) job->slurm_job = slurm;
+  if (job->slurm_job.empty()) job->slurm_job = slurm_job_named(said.job);
   std::string why;
   const bool bounded = job->knobs.memory || job->ceiling_bytes;
   if (bounded && (sees_more || job->clients.size() == 1)) {

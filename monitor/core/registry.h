@@ -151,7 +151,7 @@ struct Job {
   Time used_since{0};
   bool settled =
       false;  // its quota is promised on the GPUs that are named or used, and nowhere else
-  std::string slurm_job;       // by the cgroup of a process of it; empty: none
+  std::string slurm_job;       // by the cgroup of a process of it, else by its id; empty: none
   std::set<ClientId> clients;  // attached
 };
 

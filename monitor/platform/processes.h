@@ -65,6 +65,8 @@ std::string container_of(pid_t pid);
 std::string slurm_job_of(pid_t pid);
 // The same by the text of /proc/PID/cgroup.
 std::string slurm_job_in(const std::string& cgroups);
+// The same by the id that the plugin and the prolog give a job, "slurm-NUMBER".
+std::string slurm_job_named(const std::string& job);
 
 // Whether a process may have Switchyard's library loaded: true, too, when we may not look.
 bool may_be_managed(pid_t pid);
