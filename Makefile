@@ -6,7 +6,7 @@ JOBS   ?= $(shell nproc)
 DEMO   := demo switchyard switchyardd switchyard_shim fakecuda fakecuda_nvml
 .DEFAULT_GOAL := all
 .PHONY: all demo test gpu-test bench asan ubsan tsan night lint format install uninstall shipped deb \
-  wheel packages clean help
+  wheel packages slurm clean help
 
 all: ## build everything: preload library, monitor, CLI, simulated GPU, tests and bench
 	@scripts/configure.sh $(BUILD)
@@ -69,9 +69,14 @@ deb: ## make the Debian packages, in build/packages
 wheel: ## make the Python wheel, in build/packages
 	scripts/wheel.sh $(BUILD) $(BUILD)/packages
 
-packages: ## make all packages and check them: lintian, units, installation, removal, metrics
+packages: ## make all packages and check them: lintian, units, installation, metrics, Slurm
 	scripts/check_packages.sh $(BUILD)
 	scripts/check_metrics.sh $(BUILD)
+	cmake --build $(BUILD) -j $(JOBS) --target job_swap
+	scripts/try_slurm.sh $(BUILD)
+
+slurm: ## build the plugin for Slurm, build/slurm/switchyard.so; needs Slurm's headers (CPPFLAGS)
+	$(MAKE) -C packaging/slurm FOLDER=$(abspath $(BUILD))/slurm
 
 clean: ## remove build/
 	rm -rf $(BUILD)
