@@ -7,6 +7,7 @@
 #include <set>
 #include <utility>
 
+#include "monitor/core/lanes.h"
 #include "monitor/platform/replace_file.h"
 
 namespace switchyard::monitor {
@@ -19,8 +20,11 @@ constexpr std::chrono::seconds kEvery{1};
 std::map<unsigned, std::string> job_files_of(Monitor& monitor) {
   std::map<std::size_t, std::set<std::string>> numbers;
   for (const auto& [key, job] : monitor.registry().jobs()) {
-    if (job.slurm_job.empty() || job.clients.empty()) continue;
-    for (const std::size_t gpu : job.used) numbers[gpu].insert(job.slurm_job);
+    if (job.slurm_job.empty()) continue;
+    // Job::used is kept for jobs with a quota alone.
+    for (const std::size_t gpu : used_gpus(monitor.registry(), job)) {
+      numbers[gpu].insert(job.slurm_job);
+    }
   }
   std::map<unsigned, std::string> out;
   for (std::size_t gpu = 0; gpu < monitor.gpus().size(); ++gpu) {
