@@ -6,7 +6,7 @@ JOBS   ?= $(shell nproc)
 DEMO   := demo switchyard switchyardd switchyard_shim fakecuda fakecuda_nvml
 .DEFAULT_GOAL := all
 .PHONY: all demo test gpu-test bench asan ubsan tsan night lint format install uninstall shipped deb \
-  wheel packages clean help
+  wheel packages slurm clean help
 
 all: ## build everything: preload library, monitor, CLI, simulated GPU, tests and bench
 	@scripts/configure.sh $(BUILD)
@@ -75,6 +75,11 @@ packages: ## make all packages and check them: lintian, units, upgrades, metrics
 	scripts/check_trace.sh $(BUILD)
 	build/python-tools/bin/python -B scripts/check_kubernetes.py
 	build/python-tools/bin/python -B scripts/check_jupyter.py $(BUILD)
+	cmake --build $(BUILD) -j $(JOBS) --target job_swap
+	scripts/try_slurm.sh $(BUILD)
+
+slurm: ## build the plugin for Slurm, build/slurm/switchyard.so; needs Slurm's headers (CPPFLAGS)
+	$(MAKE) -C packaging/slurm FOLDER=$(abspath $(BUILD))/slurm
 
 clean: ## remove build/
 	rm -rf $(BUILD)

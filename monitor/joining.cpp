@@ -136,6 +136,8 @@ Client* Monitor::join(const Peer& peer, const wire::Hello& hello, Time now, std:
   ledger_.joined(client, (hello.flags & wire::kRejoin) != 0);
   samples_.joined(registry_, gpus_, *job, now);
   job->place.add(place_of(peer.pid));
+  // Where a site's Slurm has no cgroups the id is all there is. A user may choose that.
+  if (job->place.slurm_job.empty()) job->place.slurm_job = slurm_job_named(said.job);
   std::string why;
   const bool bounded = job->knobs.memory || job->ceiling_bytes;
   if (bounded && (sees_more || job->clients.size() == 1)) {

@@ -24,6 +24,7 @@
 #include "monitor/platform/passed_sockets.h"
 #include "monitor/platform/patient_gpus.h"
 #include "monitor/reload.h"
+#include "monitor/transport/job_files.h"
 #include "monitor/transport/listen_socket.h"
 #include "monitor/transport/metrics_http.h"
 #include "monitor/transport/server.h"
@@ -193,6 +194,9 @@ int serve(const Options& options, std::vector<Fd> passed) {
   server.listen(place.release_listener());
   Metrics metrics;
   metrics.begin(options, std::move(metrics_listener), io, monitor);
+  std::optional<JobFiles> job_files;
+  if (!options.job_mapping_folder.empty())
+    job_files.emplace(io, monitor, options.job_mapping_folder);
   spdlog::info("listens on {}, {} {} GPUs", options.settings.socket,
                settings.observes ? "observes" : "manages", uuids.size());
   if (too_old_for_slices(gpus->driver_version())) {

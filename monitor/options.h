@@ -30,6 +30,7 @@ struct Options {
   Time wait_for_gpu{0};                            // at start-up, until there is one
   std::optional<asio::ip::tcp::endpoint> metrics;  // where HTTP answers scrapers
   std::string metrics_textfile;                    // for node_exporter; empty: none
+  std::string job_mapping_folder;                  // for dcgm-exporter; empty: none
   std::string config_file;                         // that was read; empty: none counts
   std::vector<std::string> remarks;                // on the file, for the log
   bool only_checks = false;                        // nothing shall run

@@ -263,6 +263,10 @@ bool understand_metrics(const Reading& reading) {
     reading.out.metrics = parse_metrics_address(reading.text(Setting::kMetrics));
     if (!reading.out.metrics) reading.complain(Setting::kMetrics, kMetricsForms);
   }
+  reading.out.job_mapping_folder = reading.text(Setting::kJobMapping);
+  if (!reading.out.job_mapping_folder.empty() && reading.out.job_mapping_folder[0] != '/') {
+    reading.complain(Setting::kJobMapping, "an absolute path of a folder");
+  }
   reading.out.metrics_textfile = reading.text(Setting::kTextfile);
   const std::string_view file = reading.out.metrics_textfile;
   const bool named = file.size() > 5 && file.substr(file.size() - 5) == ".prom";

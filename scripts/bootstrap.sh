@@ -63,9 +63,21 @@ zsh                     zsh
 fish                    fish
 podman                  podman
 musl-gcc                musl-tools
+ip                      iproute2
 LIST
   ldconfig -p | grep -q 'libjemalloc\.so\.2' || missing+=(libjemalloc2)
   python3 -c 'import ensurepip' 2> /dev/null || missing+=(python3-venv)
+  # Its daemons are tried; none is started here.
+  slurm=()
+  while read -r program package; do
+    has "$program" || slurm+=("$package")
+  done << 'LIST'
+slurmctld slurmctld
+slurmd    slurmd
+srun      slurm-client
+munged    munge
+LIST
+  [ -e /usr/include/slurm/spank.h ] || slurm+=(libslurm-dev)
 fi
 
 as_root=()
@@ -94,6 +106,19 @@ install() {
     apt-get install -y -qq --no-install-recommends "$@" > /dev/null ||
     fail "'apt-get install $*' failed (see above)"
 }
+
+# Packages of services, which are not started now.
+install_asleep() {
+  local policy=/usr/sbin/policy-rc.d
+  prepare_apt "$@"
+  if ! [ -e "$policy" ]; then
+    trap '"${as_root[@]}" rm -f /usr/sbin/policy-rc.d' EXIT
+    printf '#!/bin/sh\nexit 101\n' | "${as_root[@]}" tee "$policy" > /dev/null
+    "${as_root[@]}" chmod 755 "$policy"
+  fi
+  install "$@"
+}
+if [ "${1:-}" = --packages ] && [ "${#slurm[@]}" -gt 0 ]; then install_asleep "${slurm[@]}"; fi
 
 if [ "${#missing[@]}" -gt 0 ]; then
   mapfile -t missing < <(printf '%s\n' "${missing[@]}" | sort -u)

@@ -32,7 +32,7 @@ LAYERS = {
     "monitor": ["include/switchyard", "monitor"],
     "tools": ["include/switchyard", "tools"],
     "tests": ["include/switchyard", "shim", "monitor", "tools", "tests", "bench/simulate",
-              "examples/demo", "examples/kernels"],
+              "examples/demo", "examples/kernels", "packaging/slurm"],
     "examples": ["examples", LOADER],
     "bench": ["bench", LOADER],
 }

@@ -82,7 +82,10 @@ enum class Counts : std::uint8_t { kAtReload, kAtStart };
           "answer scrapers of Prometheus at this address and port, as in 127.0.0.1:9835; "         \
           "whoever reaches it reads users' and jobs' names (default: off)")                        \
   SETTING(kTextfile, "metrics.textfile", "--metrics-textfile", kAtStart, "off",                    \
-          "write the same every 15 s into this file, for node_exporter")
+          "write the same every 15 s into this file, for node_exporter")                           \
+  SETTING(kJobMapping, "metrics.hpc-job-mapping-dir", "--hpc-job-mapping-dir", kAtStart, "off",    \
+          "write the numbers of the Slurm jobs on each GPU into this folder, as dcgm-exporter's "  \
+          "option of the same name reads them")
 
 enum class Setting : std::uint8_t {
 #define SWITCHYARD_SETTING_NAME(name, ...) name,

@@ -11,7 +11,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr std::array kByNames = {"job", "user", "gpu", "day"};
+constexpr std::array kByNames = {"job", "user", "gpu", "day", "slurmjob"};
 constexpr std::int64_t kHour = 3600;
 constexpr std::int64_t kMostSeconds = 1ll << 40;
 
@@ -39,7 +39,7 @@ std::optional<history::Query> report_query(Monitor& monitor, const Peer& peer, c
   std::size_t kind = 0;
   while (kind < kByNames.size() && by != kByNames[kind]) ++kind;
   if (kind == kByNames.size()) {
-    out = nonsense("by", by, "job, user, gpu or day");
+    out = nonsense("by", by, "job, user, gpu, day or slurmjob");
     return std::nullopt;
   }
   query.by = static_cast<history::By>(kind);
@@ -56,6 +56,7 @@ std::optional<history::Query> report_query(Monitor& monitor, const Peer& peer, c
   query.until_hour = (std::min(*until, std::max(now, *since) + kHour) + kHour - 1) / kHour;
   query.after = *after;
   query.job = text_of(request, "job").value_or("");
+  query.slurm_job = text_of(request, "slurm_job").value_or("");
   // The history does not know containers apart. So from inside of one nobody sees a command line,
   // and root has no bills there.
   query.uid = peer.account();

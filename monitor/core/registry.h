@@ -152,7 +152,7 @@ struct Job {
   Time used_since{0};
   bool settled =
       false;    // its quota is promised on the GPUs that are named or used, and nowhere else
-  Place place;  // by the cgroups of its processes
+  Place place;  // by the cgroups of its processes; of Slurm else by its id
   std::set<ClientId> clients;  // attached
 };
 

@@ -15,7 +15,7 @@
 
 namespace switchyard::monitor::history {
 
-enum class By : std::uint8_t { kJob, kUser, kGpu, kDay };
+enum class By : std::uint8_t { kJob, kUser, kGpu, kDay, kSlurmJob };
 
 // What a person asks of the ledger.
 struct Query {
@@ -27,6 +27,7 @@ struct Query {
   bool sees_commands = true;    // those of `uid`
   bool sees_bills = true;       // who used how much
   std::string job = {};         // this one alone, by id; empty: all
+  std::string slurm_job = {};   // by job: those of this Slurm job alone; empty: all
   std::int64_t after = 0;       // the part that follows this row
 };
 

@@ -51,6 +51,10 @@ constexpr char kUnmanagedTable[] =
     "gpu_seconds REAL, memory REAL, idle REAL, peak REAL, PRIMARY KEY(hour, uid, gpu)) "
     "WITHOUT ROWID";
 
+// The same: jobs that were written without it have none.
+constexpr char kHasSlurmJobs[] = "SELECT 1 FROM pragma_table_info('jobs') WHERE name = 'slurm_job'";
+constexpr char kAddSlurmJobs[] = "ALTER TABLE jobs ADD COLUMN slurm_job TEXT";
+
 constexpr char kFindOpen[] =
     "SELECT key FROM jobs WHERE id = ?1 AND uid = ?2 AND ended IS NULL ORDER BY key DESC LIMIT 1";
 constexpr char kAddJob[] =
@@ -59,7 +63,7 @@ constexpr char kAddJob[] =
 // The first to know the command line had it from `run`.
 constexpr char kSeeJob[] =
     "UPDATE jobs SET user = ?2, name = ?3, seen = max(seen, ?4), session = ?5, lived = lived + ?6, "
-    "ended = ?7, exit = ?8 WHERE key = ?1";
+    "slurm_job = coalesce(nullif(?7, ''), slurm_job), ended = ?8, exit = ?9 WHERE key = ?1";
 constexpr char kAddBill[] =
     "INSERT INTO bills VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12) ON CONFLICT DO "
     "UPDATE SET gpu_seconds = gpu_seconds + ?4, estimated = estimated + ?5, memory = memory + ?6, "
@@ -146,7 +150,7 @@ bool Database::begin(std::string& why) {
       4u << 20);
   if (!file_.run(limits)) return failed();
   if (!make_schema(why)) return why.empty() ? failed() : false;
-  if (!file_.run(kUnmanagedTable)) return failed();
+  if (!file_.run(kUnmanagedTable) || !add_slurm_jobs()) return failed();
   Statement add(file_, kAddGpu);
   for (const Place::Gpu& gpu : place_.gpus) {
     if (!add.with(gpu.uuid, gpu.index, gpu.name).done()) return failed();
@@ -178,6 +182,13 @@ bool Database::make_schema(std::string& why) {
     return false;
   }
   return file_.run(fmt::format("BEGIN; {} PRAGMA user_version = {}; COMMIT", kTables, kSchema));
+}
+
+bool Database::add_slurm_jobs() {
+  Statement has(file_, kHasSlurmJobs);
+  const bool there = has.row();
+  has.done();
+  return !has.failed() && (there || file_.run(kAddSlurmJobs));
 }
 
 // Keeps the damaged file, in place of an earlier one, and begins anew.
@@ -276,10 +287,11 @@ bool Database::write_job(JobKey key, const JobRow& row, Moment now) {
   }
   Statement& see = to.see_job;
   if (row.ended == 0) {
-    see.with(known->second, row.user, row.name, now.wall, session_, row.lived_seconds);
+    see.with(known->second, row.user, row.name, now.wall, session_, row.lived_seconds,
+             row.slurm_job);
   } else {
-    see.with(known->second, row.user, row.name, row.ended, session_, row.lived_seconds, row.ended,
-             row.exit.empty() ? "ended" : row.exit);
+    see.with(known->second, row.user, row.name, row.ended, session_, row.lived_seconds,
+             row.slurm_job, row.ended, row.exit.empty() ? "ended" : row.exit);
   }
   return see.done();
 }

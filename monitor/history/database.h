@@ -64,6 +64,7 @@ class Database final : public Backend {
   bool lock(std::string& why);
   bool begin(std::string& why);
   bool make_schema(std::string& why);
+  bool add_slurm_jobs();
   bool set_aside(const std::string& what, std::string& why);
   bool write_once(const Rows& rows, Moment now);
   bool write_rows(const Rows& rows, Moment now);

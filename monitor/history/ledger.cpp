@@ -114,6 +114,7 @@ void Ledger::sample(const Job& job, Time now, std::int64_t wall, Rows& rows) {
   entry.lived_until = std::max(entry.lived_until, now);
   JobRow row{.id = job.id, .name = job.name, .user = user_name(job.uid), .uid = job.uid};
   row.command = job.command;
+  row.slurm_job = job.place.slurm_job;
   row.found_again = !job.asked.has_value();
   row.started = entry.started;
   row.lived_seconds = seconds(passed);

@@ -24,7 +24,12 @@ struct Grouping {
   const char* group;
 };
 constexpr Grouping kGroupings[] = {
-    {"job", "b.job"}, {"user", "j.uid"}, {"gpu", "b.gpu"}, {"day", "d.day"}};
+    {"job", "b.job"},
+    {"user", "j.uid"},
+    {"gpu", "b.gpu"},
+    {"day", "d.day"},
+    // Of each user: where cgroups don't tell the number, a user says it.
+    {"slurmjob", "j.slurm_job || ' ' || j.uid"}};
 
 const Grouping& grouping_of(By by) { return kGroupings[static_cast<std::size_t>(by)]; }
 
@@ -48,6 +53,11 @@ const char* join_days(const Query& query) {
 
 // ?1, ?2: the hours. ?3: whose bills are seen; -1: everybody's.
 constexpr char kSeen[] = "b.hour >= ?1 AND b.hour < ?2 AND (?3 < 0 OR j.uid = ?3) ";
+
+// Of these, the jobs that a row can be for.
+const char* concerned(const Query& query) {
+  return query.by == By::kSlurmJob ? "AND j.slurm_job IS NOT NULL " : "";
+}
 
 std::int64_t whose(const Query& query) {
   return query.sees_bills ? -1 : static_cast<std::int64_t>(query.uid);
@@ -147,14 +157,15 @@ class Reader {
     Statement jobs(file_,
                    fmt::format("SELECT j.key, {}, j.id, j.name, j.user, j.uid, j.command, "
                                "j.started, j.seen, j.ended, j.exit, j.session, j.lived, "
-                               "group_concat(DISTINCT b.gpu) "
+                               "group_concat(DISTINCT b.gpu), j.slurm_job "
                                "FROM jobs j LEFT JOIN bills b ON b.job = j.key AND b.hour >= ?1 "
                                "AND b.hour < ?2 WHERE (?3 < 0 OR j.uid = ?3) AND j.key > ?4 AND "
                                "j.seen >= ?1 * 3600 AND j.started < ?2 * 3600 "
-                               "AND (?5 = '' OR j.id = ?5) "
+                               "AND (?5 = '' OR j.id = ?5) AND (?6 = '' OR j.slurm_job = ?6) "
                                "GROUP BY j.key ORDER BY j.key LIMIT {}",
                                kSums, kPart + 1));
-    jobs.with(query_.since_hour, query_.until_hour, whose(query_), query_.after, query_.job);
+    jobs.with(query_.since_hour, query_.until_hour, whose(query_), query_.after, query_.job,
+              query_.slurm_job);
     while (jobs.row()) {
       if (rows_.size() == kPart) {
         more_after_ = last_;
@@ -195,15 +206,16 @@ class Reader {
       out["gpus"].push_back(gpus_[std::stoll(used.substr(from, to - from))].uuid);
       from = to + 1;
     }
+    out["slurm_job"] = row.null(at + 12) ? json(nullptr) : json(row.text(at + 12));
     add(std::to_string(key), std::move(out));
   }
 
   bool read_groups() {
     Statement groups(file_,
                      fmt::format("{}SELECT {}, {}, count(DISTINCT b.job), max(j.user) FROM bills "
-                                 "b JOIN jobs j ON j.key = b.job {}WHERE {}GROUP BY 1 ORDER BY 1",
+                                 "b JOIN jobs j ON j.key = b.job {}WHERE {}{}GROUP BY 1 ORDER BY 1",
                                  with_days(query_, "bills"), grouping_of(query_.by).group, kSums,
-                                 join_days(query_), kSeen));
+                                 join_days(query_), kSeen, concerned(query_)));
     groups.with(query_.since_hour, query_.until_hour, whose(query_));
     while (groups.row()) {
       json row = sums_of(groups, 1);
@@ -217,6 +229,12 @@ class Reader {
   void name(const Statement& group, const std::string& user, json& row) {
     if (query_.by == By::kUser) {
       row["uid"] = group.integer(0);
+      row["user"] = user;
+    } else if (query_.by == By::kSlurmJob) {
+      const std::string key = group.text(0);
+      const std::size_t blank = key.rfind(' ');
+      row["slurm_job"] = key.substr(0, blank);
+      row["uid"] = std::stoll(key.substr(blank + 1));
       row["user"] = user;
     } else if (query_.by == By::kGpu) {
       name_gpu(group.integer(0), row);
@@ -236,9 +254,9 @@ class Reader {
     const char* part = query_.by == By::kJob ? "AND b.job BETWEEN ?4 AND ?5 " : "";
     Statement times(file_,
                     fmt::format("{}SELECT {}, b.state, b.reason, total(b.seconds) FROM times b "
-                                "JOIN jobs j ON j.key = b.job {}WHERE {}{}GROUP BY 1, 2, 3",
+                                "JOIN jobs j ON j.key = b.job {}WHERE {}{}{}GROUP BY 1, 2, 3",
                                 with_days(query_, "times"), grouping_of(query_.by).group,
-                                join_days(query_), kSeen, part));
+                                join_days(query_), kSeen, concerned(query_), part));
     times.with(query_.since_hour, query_.until_hour, whose(query_), first_, last_);
     std::map<std::string, double> all;
     while (times.row()) {
@@ -286,9 +304,11 @@ class Reader {
     return ended(observed);
   }
 
-  // Processes without a job. A question about one job is none about them.
+  // Processes without a job. A question about one job is none about them, nor one about Slurm's.
   bool read_unmanaged() {
-    if (more_after_ != 0 || !query_.job.empty()) return true;
+    const bool about_jobs =
+        !query_.job.empty() || !query_.slurm_job.empty() || query_.by == By::kSlurmJob;
+    if (more_after_ != 0 || about_jobs) return true;
     const By by = query_.by == By::kJob ? By::kUser : query_.by;
     const char* group = by == By::kUser ? "b.uid" : grouping_of(by).group;
     Statement bills(file_, fmt::format("{}SELECT {}, max(b.user), total(b.gpu_seconds), "

@@ -8,6 +8,7 @@ void merge(JobRow& row, JobRow later) {
   const double lived = row.lived_seconds + later.lived_seconds;
   // Its last process has gone with its last row.
   if (later.command.empty()) later.command = std::move(row.command);
+  if (later.slurm_job.empty()) later.slurm_job = std::move(row.slurm_job);
   row = std::move(later);
   row.started = started;
   row.lived_seconds = lived;

@@ -59,6 +59,7 @@ struct Bill {
 // As it is now; `lived_seconds` are a difference.
 struct JobRow {
   std::string id = {}, name = {}, user = {}, command = {};
+  std::string slurm_job = {};  // empty: it is none of Slurm
   uid_t uid = 0;
   bool found_again = false;  // it was another monitor's, which may have begun its bill
   std::int64_t started = 0;  // wall clock, in seconds

@@ -321,6 +321,14 @@ std::string slurm_job_in(const std::string& cgroups) {
   return {};
 }
 
+std::string slurm_job_named(const std::string& job) {
+  static constexpr std::string_view kPrefix = "slurm-";
+  if (job.rfind(kPrefix, 0) != 0) return {};
+  const std::string number = job.substr(kPrefix.size());
+  const bool digits = number.find_first_not_of("0123456789") == std::string::npos;
+  return digits && !number.empty() && number.size() <= 20 ? number : std::string();
+}
+
 std::string container_of(pid_t pid) {
   std::string out;
   for (const char* kind : {"ns/pid", "ns/user"}) {

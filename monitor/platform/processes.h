@@ -64,6 +64,8 @@ std::string container_of(pid_t pid);
 
 // The number of the Slurm job in a path of cgroups; empty: none.
 std::string slurm_job_in(const std::string& cgroups);
+// The same by the id that the plugin and the prolog give a job, "slurm-NUMBER".
+std::string slurm_job_named(const std::string& job);
 
 // Whether a process may have Switchyard's library loaded: true, too, when we may not look. It may
 // take as long as the process likes: not for the monitor's loop (library_looks.h).

@@ -101,11 +101,11 @@ TEST_F(History, EachListingFitsItsSchemaAndEightyColumns) {
   auto owner = monitor();
   auto living = loop({"--name", "a-name-that-is-much-longer-than-a-column-of-the-table-has-room"});
   EXPECT_EQ(count("done", 5).status, 0);
-  for (const char* by : {"job", "user", "gpu", "day"}) {
+  for (const char* by : {"job", "user", "gpu", "day", "slurmjob"}) {
     const json listing = report({"--by", by});
     EXPECT_EQ(differences(listing, read_schema("report")), Words{}) << by;
     EXPECT_EQ(listing["by"], by);
-    EXPECT_GE(listing["rows"].size(), 1u) << by;
+    EXPECT_EQ(listing["rows"].empty(), by == std::string("slurmjob"));
     const auto table = cli({"report", "--by", by});
     EXPECT_EQ(table.status, 0) << table.err;
     std::istringstream lines(table.out);
@@ -114,6 +114,46 @@ TEST_F(History, EachListingFitsItsSchemaAndEightyColumns) {
     EXPECT_NE(csv.out.find(",gpu_seconds,"), std::string::npos) << csv.out;
   }
   EXPECT_EQ(report({"--until", "30d", "--since", "31d"})["rows"].size(), 0u);
+}
+
+// What the plugin and the prolog set.
+TEST_F(History, AJobOfSlurmIsFoundByItsNumber) {
+  const std::string files = in_folder("files");
+  fs::create_directory(files);
+  std::ofstream(files + "/0") << "of a monitor that was killed\n";
+  const auto owner = monitor({"--hpc-job-mapping-dir", files});
+  const auto on_gpu = [&] {
+    std::ostringstream text;
+    text << std::ifstream(files + "/0").rdbuf();
+    return text.str();
+  };
+  EXPECT_TRUE(eventually([&] { return on_gpu().empty(); }));
+  auto other = loop({"--name", "other"});
+  auto child = loop({}, {}, {{"SWITCHYARD_JOB", "slurm-77"}, {"SWITCHYARD_NAME", "slurm-77"}});
+  EXPECT_TRUE(eventually([&] { return on_gpu() == "77\n"; }));
+  ASSERT_TRUE(eventually([&] { return report({"--by", "slurmjob"})["rows"].size() == 1; }));
+  const json listing = report({"--by", "slurmjob"});
+  EXPECT_EQ(differences(listing, read_schema("report")), Words{});
+  EXPECT_EQ(listing["rows"][0]["slurm_job"], "77");
+  EXPECT_EQ(listing["rows"][0]["uid"], ::getuid());
+  EXPECT_EQ(child.finish(kLimit).status, 0);
+  const auto bill = cli({"report", "--slurm-job", "77"});
+  EXPECT_EQ(bill.status, 0) << bill.err;
+  EXPECT_EQ(bill.out.rfind("job slurm-77: ", 0), 0u) << bill.out;
+  EXPECT_EQ(bill.out.find("not ended"), std::string::npos) << bill.out;
+  EXPECT_TRUE(eventually([&] { return on_gpu().empty(); }));
+}
+
+TEST_F(History, AFolderForSlurmJobsThatIsNotThereIsALineInTheLog) {
+  const auto bad = run({built("switchyardd"), "--hpc-job-mapping-dir", "jobs"});
+  EXPECT_EQ(bad.status, 2);
+  EXPECT_TRUE(says(bad, "for --hpc-job-mapping-dir: expected an absolute path")) << bad.err;
+  const auto owner = monitor({"--hpc-job-mapping-dir", in_folder("none")});
+  EXPECT_TRUE(eventually([&] {
+    std::ostringstream text;
+    text << std::ifstream(in_folder("m.log")).rdbuf();
+    return text.str().find("/none': No such file or directory") != std::string::npos;
+  }));
 }
 
 TEST_F(History, AKilledMonitorsBillsAreContinuedByTheNext) {

@@ -1,10 +1,14 @@
 // Spans as people write them, and reports as tables and comma-separated values.
+#include "tools/report/report.h"
+
 #include <gtest/gtest.h>
 #include <stdlib.h>
 #include <time.h>
 
 #include <sstream>
 
+#include "fake_monitor.h"
+#include "switchyard/status.h"
 #include "tools/report/span.h"
 #include "tools/report/tables.h"
 
@@ -61,6 +65,7 @@ json row_of(const std::string& name, double gpu_seconds, double estimated) {
           {"exit", nullptr},
           {"lived_seconds", 7200.0},
           {"jobs", 12},
+          {"slurm_job", "123456789"},
           {"day", "2025-11-27"},
           {"index", 7},
           {"uuid", "GPU-1"},
@@ -89,12 +94,20 @@ TEST(ReportTable, AWideRowHasEightyColumns) {
   ::setenv("TZ", "UTC", 1);
   ::tzset();
   const json rows = {row_of(std::string(63, 'n'), 6.2e7, 6.2e7), row_of("\xc3\xa4\xc3\xa4", 1, 0)};
-  for (const char* by : {"job", "user", "gpu", "day"}) {
+  for (const char* by : {"job", "user", "gpu", "day", "slurmjob"}) {
     std::istringstream lines(report_table(by, reply_of(rows)));
     for (std::string line; std::getline(lines, line);) {
       EXPECT_LE(line.size(), 82u) << line;  // bytes: two letters have two each
     }
   }
+}
+
+TEST(ReportTable, AJobOfSlurmHasItsNumberAndItsUser) {
+  const std::string table = report_table("slurmjob", reply_of(json::array({row_of("a", 100, 0)})));
+  EXPECT_EQ(table.find("SLURM JOB  USER"), table.find('\n') + 1) << table;
+  EXPECT_NE(table.find("\n123456789  somebod~"), std::string::npos) << table;
+  const std::string csv = report_csv("slurmjob", json::array({row_of("a", 100, 0)}), json::array());
+  EXPECT_EQ(csv.rfind("slurm_job,user,uid,jobs,gpu_seconds,", 0), 0u) << csv;
 }
 
 TEST(ReportTable, AnEstimateIsMarkedAndMostTimeComesFirst) {
@@ -143,6 +156,44 @@ TEST(ReportTable, UnmanagedProcessesHaveATableOfTheirOwn) {
 TEST(ReportTable, NothingIsSaidInWords) {
   EXPECT_NE(report_table("job", reply_of(json::array())).find("nothing was recorded"),
             std::string::npos);
+}
+
+// Rows by job of a Slurm job's two jobs. The second one ends with the second question.
+json bills(const json& request, int& asked) {
+  json reply = reply_of(json::array({row_of("slurm-42", 3, 0), row_of("other", 5, 0)}));
+  reply["ok"] = true;
+  reply["rows"][0]["exit"] = "ended";
+  if (asked > 0) reply["rows"][1]["exit"] = "ended";
+  if (request["slurm_job"] != "42") reply["rows"] = json::array();
+  ++asked;
+  return reply;
+}
+
+TEST(ReportSlurmJob, ItsBillIsALineForEachOfItsJobsOnceAllHaveEnded) {
+  int asked = 0;
+  const auto monitor =
+      FakeMonitor::answering([&](const json& request) { return bills(request, asked); });
+  const CommandEnd end =
+      run_command(monitor.socket(), {&add_report}, {"report", "--slurm-job", "42"});
+  EXPECT_EQ(end.code, kOk) << end.err;
+  EXPECT_EQ(asked, 2);
+  EXPECT_EQ(end.out.rfind("job slurm-42: 3 s on the GPU, ", 0), 0u) << end.out;
+  EXPECT_NE(end.out.find("\njob other: 5 s on the GPU, "), std::string::npos) << end.out;
+  EXPECT_EQ(end.out.find("not ended"), std::string::npos) << end.out;
+}
+
+TEST(ReportSlurmJob, WhatIsNoNumberAndWhatDoesNotGoWithItIsRefused) {
+  const auto monitor = FakeMonitor::answering([](const json&) {
+    return json{{"ok", true}, {"rows", json::array()}};
+  });
+  const auto code = [&](std::vector<std::string> words) {
+    return run_command(monitor.socket(), {&add_report}, std::move(words)).code;
+  };
+  for (const char* bad : {"", "x", "4 2", "-1"}) {
+    EXPECT_EQ(code({"report", std::string("--slurm-job=") + bad}), kUsage) << bad;
+  }
+  EXPECT_EQ(code({"report", "--slurm-job", "42", "--by", "job"}), kUsage);
+  EXPECT_EQ(code({"report", "--slurm-job", "42", "--json"}), kUsage);
 }
 
 TEST(ReportCsv, TextIsQuotedAndEachRowHasAllColumns) {

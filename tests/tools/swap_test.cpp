@@ -81,6 +81,45 @@ TEST(Swap, OutTellsHowMuchOfItIsOnAnotherGpu) {
             "train: its memory (10 GiB) is swapped out, 6 GiB of it to another GPU\n");
 }
 
+// The pause is answered late, and the listing says how far it is.
+Said within(Words words, const json& listed, std::chrono::milliseconds late) {
+  return run_with(std::move(words), [&, late](const json& request) {
+    if (request["op"] == "ps") return listing(listed);
+    std::this_thread::sleep_for(late);
+    return job("swapped", "paused");
+  });
+}
+
+TEST(Swap, APauseThatIsNotOutWithinATimeSaysWhatStays) {
+  json moving = job("moving", "paused");
+  moving["job"] = "slurm-42";
+  moving["gpus"][0]["memory_swappable_bytes"] = 12 * kGiB;
+  const Words words = {"pause", "--release", "--within", "50ms", "train"};
+  const Said late = within(words, moving, std::chrono::seconds(2));
+  EXPECT_EQ(late.code, kTimedOut);
+  EXPECT_NE(late.err.find("'train' is paused, and 2 GiB are still on the GPU after 50ms"),
+            std::string::npos)
+      << late.err;
+  EXPECT_EQ(late.out, "");
+}
+
+TEST(Swap, APauseThatIsOutWithinATimeSaysNothing) {
+  const Said early = within({"pause", "--release", "--within", "60s", "train"},
+                            job("swapped", "paused"), std::chrono::seconds(0));
+  EXPECT_EQ(early.code, kOk);
+  EXPECT_EQ(early.err + early.out, "");
+}
+
+TEST(Swap, ATimeToWaitIsOneAndGoesWithARelease) {
+  const json reply = job("swapped");
+  EXPECT_EQ(run({"pause", "--within", "2s", "train"}, reply).code, kUsage);
+  for (const char* bad : {"0", "none", "soon", "-1s"}) {
+    EXPECT_EQ(run({"pause", "--release", std::string("--within=") + bad, "train"}, reply).code,
+              kUsage)
+        << bad;
+  }
+}
+
 TEST(Swap, InSaysWhereItIs) {
   json asked;
   EXPECT_EQ(run({"swap-in", "train"}, job("resident"), &asked).out,

@@ -7,6 +7,8 @@
 
 #include "switchyard/settings.h"
 #include "tools/base/monitor_client.h"
+#include "tools/base/move.h"
+#include "tools/base/output.h"
 #include "tools/base/targets.h"
 #include "tools/pause/watchdogs.h"
 #include "tools/swap/swap.h"
@@ -16,11 +18,13 @@ namespace {
 
 struct Options {
   Selection selection;
-  std::optional<std::string> timeout;
+  std::optional<std::string> timeout, within;
   bool release = false;
   bool contexts = false;
   bool json = false;
 };
+
+constexpr char kWithinForms[] = "a time such as 1500ms, 2s or 1m, above 0 and up to 24h";
 
 constexpr char kPauseExamples[] = R"(Examples:
   switchyard pause train
@@ -30,6 +34,8 @@ constexpr char kPauseExamples[] = R"(Examples:
   switchyard pause train --release
       also swap its memory out, for others to use; for jobs started with --swappable. Ctrl-C
       cancels the order.
+  switchyard pause train --release --within 1500ms
+      say after this time what is still on the GPU (exit 7); it goes on leaving
   switchyard pause train --release --contexts
       leave nothing of the job on the GPU, its contexts included; needs driver 570 or newer
   switchyard pause train --json | jq .drained
@@ -75,9 +81,32 @@ bool is_paused(const std::string& target) {
   return false;
 }
 
+// What `within` did not suffice for. The order stands: it goes on.
+Error not_within(const std::string& within, const Target& target) {
+  const auto listing = MonitorClient::ask_any({{"op", "ps"}});
+  std::string left = "perhaps not all of its memory is out";
+  if (listing) {
+    for (const auto& job : list_of(*listing, "jobs")) {
+      if (text_of(job, "job") != target.id && text_of(job, "name") != target.id) continue;
+      if (text_of(job, "residency") == "swapped") left = "by now, " + residency_text(job);
+      const auto move = move_of(job);
+      if (move) left = human_bytes(move->all_bytes - move->done_bytes) + " are still on the GPU";
+    }
+  }
+  return {kTimedOut, fmt::format("'{}' is paused, and {} after {}: see 'switchyard ps {}'",
+                                 target.name, left, within, target.name)};
+}
+
 std::optional<Error> pause_one(const Options& options, nlohmann::json request,
                                const Target& target) {
   request["target"] = target.id;
+  if (options.within) {
+    const auto limit = *parse_pause(*options.within);
+    auto reply = MonitorClient::ask_any(
+        request, std::chrono::duration_cast<MonitorClient::Milliseconds>(limit));
+    if (reply) return std::nullopt;
+    return reply.error().code == kTimedOut ? not_within(*options.within, target) : reply.error();
+  }
   auto reply = request.contains("release")
                    ? ask_to_leave(request, is_paused(target.id) ? "swap-in" : "resume", target.name)
                    : MonitorClient::ask_any(request, MonitorClient::kLeavingLimit);
@@ -115,6 +144,14 @@ int pause(const Options& options) {
   }
   if (options.release || options.contexts) request["release"] = true;
   if (options.contexts) request["contexts"] = true;
+  if (options.within) {
+    const auto span = parse_pause(*options.within);
+    if (!span || span->count() == 0)
+      return fail(bad_value("--within", *options.within, kWithinForms));
+    if (!request.contains("release")) {
+      return fail({kUsage, "--within is for --release: a pause alone is answered after a second"});
+    }
+  }
   return for_each_job(options.selection,
                       [&](const Target& target) { return pause_one(options, request, target); });
 }
@@ -164,6 +201,8 @@ void add_pause(CommandLine& line) {
   add(line, "pause", "hold a running job", kPauseExamples, *options)
       .option("--timeout", "TIME", options->timeout, "resume automatically after this time")
       .flag("--release", options->release, "also swap its memory out")
+      .option("--within", "TIME", options->within,
+              "with --release: wait no longer, and say what is left; it goes on leaving")
       .flag("--contexts", options->contexts,
             "as --release, and take its contexts off the GPU: nothing of it is left there")
       .acts([options] { return pause(*options); });

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "tools/base/monitor_client.h"
+#include "tools/report/bill.h"
 #include "tools/report/span.h"
 #include "tools/report/tables.h"
 
@@ -18,12 +19,13 @@ namespace switchyard::tools {
 namespace {
 
 struct Options {
-  std::optional<std::string> by, since, until;
+  std::optional<std::string> by, since, until, slurm_job;
   bool csv = false;
   bool json = false;
 };
 
-constexpr char kByForms[] = "job, user, gpu or day";
+constexpr char kByForms[] = "job, user, gpu, day or slurmjob";
+constexpr char kSlurmForms[] = "the number of a job, such as 4711";
 
 constexpr char kExamples[] = R"(Examples:
   switchyard report
@@ -35,6 +37,10 @@ constexpr char kExamples[] = R"(Examples:
   switchyard report --by gpu --since 7d
       idle hours of each GPU, and memory that jobs held without work
   switchyard report --by day --csv > days.csv
+  switchyard report --by slurmjob --since 7d
+      how much each job of Slurm had this week
+  switchyard report --slurm-job "$SLURM_JOB_ID"
+      its bill, for an epilog: a line for each of its jobs here, as soon as they have ended
 
 Sums are kept by the hour, so a span is of whole hours. TIME on several GPUs adds up. GPU TIME is
 the time that jobs had the GPU; "~" marks a sum that is partly an estimate: where time slices divide
@@ -46,12 +52,34 @@ Unmanaged processes have a table of their own: by user, where --by is job. Their
 estimate from NVML's samples. MEMORY is in GiB hours.
 Command lines are in --json and --csv, for their owner and root.
 
-Exit status: 0, 1 the history cannot be read or there is none, 2 bad value, 3 no monitor,
-7 the monitor or its disk does not answer in time.)";
+Exit status: 0, 1 the history cannot be read or there is none, 2 bad value, 3 no monitor, 4 it
+knows no such job of Slurm, 7 the monitor or its disk does not answer in time.)";
+
+// The bill of one job of Slurm.
+int tell_slurm_job(const Options& options, std::int64_t since) {
+  const std::string& number = *options.slurm_job;
+  const bool digits = number.find_first_not_of("0123456789") == std::string::npos;
+  if (number.empty() || !digits) return fail(bad_value("--slurm-job", number, kSlurmForms));
+  if (options.by || options.until || options.csv || options.json) {
+    return fail({kUsage, "--slurm-job prints a bill: leave --by, --until, --csv and --json out"});
+  }
+  auto monitor = MonitorClient::connect_reader();
+  if (!monitor) return fail(monitor.error());
+  const auto rows = await_bills(
+      *monitor, {{"op", "report"}, {"by", "job"}, {"since", since}, {"slurm_job", number}});
+  if (!rows) return fail(rows.error());
+  if (rows->empty()) {
+    return fail(
+        {kNoSuchJobOrGpu,
+         fmt::format("no bill: the history of this machine knows no Slurm job {}", number)});
+  }
+  for (const auto& row : *rows) fmt::print("{}\n", ended_bill_text(row));
+  return kOk;
+}
 
 int report(const Options& options) {
   const std::string by = options.by.value_or("job");
-  constexpr std::array kBy = {"job", "user", "gpu", "day"};
+  constexpr std::array kBy = {"job", "user", "gpu", "day", "slurmjob"};
   if (std::find(kBy.begin(), kBy.end(), by) == kBy.end()) {
     return fail(bad_value("--by", by, kByForms));
   }
@@ -65,6 +93,9 @@ int report(const Options& options) {
     const auto point = parse_point(*text, now);
     if (!point) return fail(bad_value(std::string("--") + key, *text, kSpanForms));
     request[key] = *point;
+  }
+  if (options.slurm_job) {
+    return tell_slurm_job(options, options.since ? request["since"].get<std::int64_t>() : 0);
   }
   if (request.contains("until") && request["until"] <= request["since"]) {
     return fail({kUsage, "--until is not after --since: nothing lies between them"});
@@ -91,6 +122,8 @@ void add_report(CommandLine& line) {
       .option("--since", "WHEN", options->since,
               "when it begins: 8h, 7d, 2026-11-27, '2026-11-27 14:00', yesterday (default: 24h)")
       .option("--until", "WHEN", options->until, "when it ends, likewise (default: now)")
+      .option("--slurm-job", "ID", options->slurm_job,
+              "the bill of this job of Slurm, as lines; waits up to 6 s for its end")
       .flag("--csv", options->csv, "print comma-separated values")
       .monitor_options(options->json)
       .acts([options] { return report(*options); });

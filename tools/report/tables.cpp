@@ -112,22 +112,31 @@ Table table_of_jobs(const Rows& rows) {
   return table;
 }
 
-Table table_of_users(const Rows& rows) {
+// Users, or the jobs of Slurm with their users.
+Table table_of_users(const std::string& by, const Rows& rows) {
   using enum Table::Align;
-  Table table({{"USER"},
-               {"JOBS", kRight},
-               {"GPU TIME", kRight},
-               {"WAITED", kRight},
-               {"PAUSED", kRight},
-               {"IDLE", kRight},
-               {"IDLE MEM", kRight},
-               {"PEAK MEM", kRight}});
+  const bool slurm = by == "slurmjob";
+  std::vector<Table::Column> columns;
+  if (slurm) columns.push_back({"SLURM JOB"});
+  columns.push_back({"USER"});
+  if (!slurm) columns.push_back({"JOBS", kRight});
+  for (const char* heading : {"GPU TIME", "WAITED", "PAUSED", "IDLE", "IDLE MEM", "PEAK MEM"}) {
+    columns.push_back({heading, kRight});
+  }
+  Table table(columns);
   for (const json* row : rows) {
     const Times times = times_of(*row);
-    table.add({cut(text_of(*row, "user"), 16), std::to_string(number_of(*row, "jobs")),
-               gpu_time(*row), short_time(times.waited), short_time(times.paused),
-               short_time(times.idle), idle_memory(*row),
-               human_bytes(number_of(*row, "memory_peak_bytes"))});
+    std::vector<Table::Cell> cells;
+    if (slurm) cells.emplace_back(text_of(*row, "slurm_job"));
+    cells.emplace_back(cut(text_of(*row, "user"), slurm ? 8 : 16));
+    if (!slurm) cells.emplace_back(std::to_string(number_of(*row, "jobs")));
+    cells.emplace_back(gpu_time(*row));
+    cells.emplace_back(short_time(times.waited));
+    cells.emplace_back(short_time(times.paused));
+    cells.emplace_back(short_time(times.idle));
+    cells.emplace_back(idle_memory(*row));
+    cells.emplace_back(human_bytes(number_of(*row, "memory_peak_bytes")));
+    table.add(std::move(cells));
   }
   return table;
 }
@@ -204,7 +213,10 @@ std::vector<const char*> csv_keys(const std::string& by) {
             "started_unix_seconds",
             "ended_unix_seconds",
             "exit",
-            "lived_seconds"};
+            "lived_seconds",
+            "slurm_job"};
+  } else if (by == "slurmjob") {
+    keys = {"slurm_job", "user", "uid", "jobs"};
   } else if (by == "user") {
     keys = {"user", "uid", "jobs"};
   } else if (by == "gpu") {
@@ -244,9 +256,10 @@ std::string report_table(const std::string& by, const json& reply) {
   if (rows.empty() && unmanaged.empty()) return span + "nothing was recorded in this time\n";
   std::string out = span;
   if (!rows.empty()) {
-    out += (by == "job"    ? table_of_jobs(rows)
-            : by == "user" ? table_of_users(rows)
-                           : table_of_places(by, rows))
+    const bool users = by == "user" || by == "slurmjob";
+    out += (by == "job" ? table_of_jobs(rows)
+            : users     ? table_of_users(by, rows)
+                        : table_of_places(by, rows))
                .render();
   }
   return unmanaged.empty() ? out : out + table_of_unmanaged(by, unmanaged);

@@ -8,7 +8,7 @@
 
 namespace switchyard::tools {
 
-// `by`: job, user, gpu or day.
+// `by`: job, user, gpu, day or slurmjob.
 std::string report_table(const std::string& by, const nlohmann::json& reply);
 // Rows of unmanaged processes stand behind those of jobs, with "managed" false.
 std::string report_csv(const std::string& by, const nlohmann::json& rows,

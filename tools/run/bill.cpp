@@ -8,45 +8,27 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <thread>
 
 #include "switchyard/fd.h"
 #include "tools/base/command.h"
 #include "tools/base/monitor_client.h"
-#include "tools/base/output.h"
-#include "tools/report/tables.h"
+#include "tools/report/bill.h"
 #include "tools/run/supervise.h"
 
 namespace switchyard::tools {
 namespace {
 
-using std::chrono::milliseconds;
-
-// A job outlives its last process by three seconds.
-constexpr milliseconds kEndsWithin{6000};
-constexpr milliseconds kAskEvery{50};
-
 void tell_bill(const std::string& socket, const std::string& job) {
-  const auto until = std::chrono::steady_clock::now() + kEndsWithin;
   auto monitor = MonitorClient::connect(socket);
   if (!monitor) return complain(fmt::format("no bill: {}", monitor.error().text));
-  for (;;) {
-    const auto reply = monitor->ask({{"op", "report"}, {"by", "job"}, {"job", job}});
-    if (!reply) return complain(fmt::format("no bill: {}", reply.error().text));
-    const auto& rows = list_of(*reply, "rows");
-    const bool ended = !rows.empty() && !text_of(rows.front(), "exit", "").empty();
-    const bool late = std::chrono::steady_clock::now() >= until;
-    if (rows.empty() && late) return complain("no bill: the history does not know the job");
-    if (ended || late) {
-      return complain(bill_text(rows.front()) + (ended ? "" : "; it has not ended yet"));
-    }
-    std::this_thread::sleep_for(kAskEvery);
-  }
+  const auto rows = await_bills(*monitor, {{"op", "report"}, {"by", "job"}, {"job", job}});
+  if (!rows) return complain(fmt::format("no bill: {}", rows.error().text));
+  if (rows->empty()) return complain("no bill: the history does not know the job");
+  complain(ended_bill_text(rows->front()));
 }
 
 // What tell_job() wrote, once nobody can write any more.

@@ -215,6 +215,55 @@ TEST_F(HistoryDatabase, AFileOfAMonitorThatKnewNoUnmanagedProcessesGoesOn) {
   EXPECT_EQ(rows(By::kUser)[0]["gpu_seconds"], 30);
 }
 
+TEST_F(HistoryDatabase, JobsOfSlurmAreSummedByTheirNumberAndUser) {
+  const auto of = [](const std::string& id, const std::string& number, uid_t uid = 1000) {
+    JobRow row = job(id, uid);
+    row.slurm_job = number;
+    return row;
+  };
+  ASSERT_TRUE(write_one(1, of("a", "42"), kNow / kHourSeconds, 3)) << why;
+  // A later row without the number leaves it.
+  ASSERT_TRUE(write_one(1, job("a"), kNow / kHourSeconds, 4)) << why;
+  ASSERT_TRUE(write_one(2, of("b", "42"), kNow / kHourSeconds, 5)) << why;
+  ASSERT_TRUE(write_one(3, of("c", "43"), kNow / kHourSeconds, 6)) << why;
+  ASSERT_TRUE(write_one(4, of("d", "42", 1001), kNow / kHourSeconds, 7)) << why;
+  ASSERT_TRUE(write_one(5, job("e"), kNow / kHourSeconds, 8)) << why;
+  const json listing = ask(By::kSlurmJob);
+  EXPECT_EQ(listing["by"], "slurmjob");
+  const json& all = listing["rows"];
+  ASSERT_EQ(all.size(), 3u) << all;
+  EXPECT_EQ(all[0]["slurm_job"], "42");
+  EXPECT_EQ(all[0]["user"], "u1000");
+  EXPECT_EQ(all[0]["uid"], 1000);
+  EXPECT_EQ(all[0]["jobs"], 2);
+  EXPECT_EQ(all[0]["gpu_seconds"], 12);
+  EXPECT_FALSE(all[0]["times"].empty());
+  EXPECT_EQ(all[1]["user"], "u1001") << "a number that another user says is no part of it";
+  EXPECT_EQ(all[1]["gpu_seconds"], 7);
+  EXPECT_EQ(all[2]["slurm_job"], "43");
+  EXPECT_EQ(rows(By::kSlurmJob, 1001, false).size(), 1u);
+
+  Query one{.by = By::kJob, .until_hour = until, .sees_all = true, .slurm_job = "43"};
+  const json found = json::parse(database->report(one));
+  ASSERT_EQ(found["rows"].size(), 1u);
+  EXPECT_EQ(found["rows"][0]["job"], "c");
+  EXPECT_EQ(found["rows"][0]["slurm_job"], "43");
+  one.slurm_job = "44";
+  EXPECT_EQ(json::parse(database->report(one))["rows"].size(), 0u);
+  for (const json& row : rows(By::kJob)) EXPECT_EQ(row["slurm_job"].is_null(), row["job"] == "e");
+}
+
+TEST_F(HistoryDatabase, AFileOfAMonitorThatKnewNoSlurmGoesOn) {
+  ASSERT_TRUE(write_one(1, job("a"), kNow / kHourSeconds, 3)) << why;
+  open_after("ALTER TABLE jobs DROP COLUMN slurm_job");
+  ASSERT_NE(database, nullptr) << why;
+  JobRow row = job("b");
+  row.slurm_job = "42";
+  ASSERT_TRUE(write_one(2, row, kNow / kHourSeconds, 4)) << why;
+  EXPECT_EQ(rows(By::kJob).size(), 2u);
+  EXPECT_EQ(rows(By::kSlurmJob)[0]["gpu_seconds"], 4);
+}
+
 TEST_F(HistoryDatabase, AnEndedJobIsFinalAndItsIdMayComeAgain) {
   JobRow ends = job("a");
   ends.ended = kNow + 20;

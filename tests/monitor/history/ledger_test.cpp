@@ -72,6 +72,14 @@ TEST_F(HistoryLedger, AllOfAJobsLifeIsOnItsBill) {
   EXPECT_EQ(row.ended, 0);
 }
 
+TEST_F(HistoryLedger, AJobOfSlurmHasItsNumberThere) {
+  const Joined a = rig.runs({.job = "slurm-42"});
+  const Joined b = rig.runs({.job = "other"});
+  pass_seconds(2);
+  EXPECT_EQ(all.jobs.at(a.client->job).slurm_job, "42");
+  EXPECT_EQ(all.jobs.at(b.client->job).slurm_job, "");
+}
+
 TEST_F(HistoryLedger, UnmanagedProcessesAreOnTheBillOfTheirUser) {
   pass_seconds(3);  // the first seconds of a monitor, in which jobs join again
   rig.gpus.uses[0][3'500'000] = kGiB;

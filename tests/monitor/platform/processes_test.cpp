@@ -34,6 +34,14 @@ TEST(Processes, ASlurmJobIsKnownByItsCgroup) {
   EXPECT_EQ(slurm_job_in("0::/slurm/job_" + std::string(30, '1')), "");
 }
 
+TEST(Processes, WithoutCgroupsASlurmJobIsKnownByTheIdOfItsJob) {
+  EXPECT_EQ(slurm_job_named("slurm-4711"), "4711");
+  for (const std::string id : {"", "slurm-", "slurm-12x", "slurm", "myslurm-12", "12"}) {
+    EXPECT_EQ(slurm_job_named(id), "") << id;
+  }
+  EXPECT_EQ(slurm_job_named("slurm-" + std::string(30, '1')), "");
+}
+
 TEST(Processes, OfOneWithEndlessMappingsOnlyTheBeginningIsRead) {
   EXPECT_FALSE(may_be_managed(::getpid()));
   const fs::path path =
