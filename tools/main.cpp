@@ -25,8 +25,8 @@
 #include "tools/status/status.h"
 #include "tools/stop/stop.h"
 #include "tools/swap/swap.h"
-#include "tools/trace/trace.h"
 #include "tools/top/top.h"
+#include "tools/trace/trace.h"
 #include "tools/version/version.h"
 #include "tools/why/why.h"
 

@@ -20,8 +20,8 @@ std::string own_hostname() {
 }
 
 bool same_labels(const Job& a, const Job& b) {
-  return a.name == b.name && a.user == b.user && a.priority == b.priority &&
-         a.place == b.place && a.pod == b.pod;
+  return a.name == b.name && a.user == b.user && a.priority == b.priority && a.place == b.place &&
+         a.pod == b.pod;
 }
 
 constexpr status::Code kNothing{status::State::kIdle, status::Reason::kNoCuda};

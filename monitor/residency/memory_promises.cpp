@@ -97,8 +97,8 @@ std::size_t MemoryBroker::reserve(const Job& job, Time now, std::string& why) {
     }
     // Earlier promises stay, even if more than there is has been taken since.
     const auto had = account.quota(job.key);
-    const bool fits = (had && had->reserved && *asked <= had->bytes) ||
-                      make_room(i, job.key, *asked, now);
+    const bool fits =
+        (had && had->reserved && *asked <= had->bytes) || make_room(i, job.key, *asked, now);
     account.set_quota(job.key, {*asked, fits});
     if (fits) {
       ++promised;
