@@ -1,4 +1,4 @@
-"""300 jobs at work: how long `ps`, `status` and a scrape of the metrics take, and how many events pass.
+"""300 jobs at work: how long `ps`, `status` and a scrape of the metrics take, and what is told.
 
 The jobs are connections of one program that launch as jobs do; no GPU, the simulated one will do.
 A figure is what a person waits for: the whole command, its start included.
@@ -9,8 +9,7 @@ import subprocess
 import time
 import urllib.request
 
-from rig.process import median
-from rig.report import Report
+from rig.report import Report, median
 from rig.rig import RigError
 
 TITLE = "Listings and metrics of 300 jobs"

@@ -34,7 +34,7 @@ constexpr char kExamples[] = R"(Examples:
   switchyard top --interval 5s
   switchyard top --once
       one frame as text, for a chat or a ticket
-  switchyard top --json | jq '.status.gpus[] | {index, utilisation_ratio, power_watts}'
+  switchyard top --json | jq '.status.gpus[].power_watts'
 
 Above is a line for each GPU: index, name, utilisation, memory in use, temperature, power; '-': NVML
 does not tell. Below are the jobs in the columns of `switchyard ps`. STATE says why a job waits.

@@ -67,9 +67,9 @@ TEST_F(MetricsOf, AJobOfAPodHasItsNames) {
   ASSERT_NE(::mkdtemp(folder.data()), nullptr);
   std::filesystem::create_symlink("/nowhere", folder + "/train-1_team_main-" + id + ".log");
   metrics::Collector with_pods(rig.monitor, folder);
-  const std::string cgroup = "/kubepods.slice/kubepods-pod1.slice/cri-containerd-" + id + ".scope";
-  rig.join_as({rig.next_pid++, 1000, "pid:[1]user:[2]" + cgroup}, hello_of({.job = "in"}, 1));
-  rig.join_as({rig.next_pid++, 1000}, hello_of({.job = "out"}, 1));
+  rig.join({.job = "in"});
+  rig.join({.job = "out"});
+  rig.monitor.registry().find_target("in")->place.container = id;
   PodNames in;
   for (int i = 0; i < 6000 && in.pod.empty(); ++i) {
     for (const metrics::Job& job : with_pods.look(rig.now).jobs) {
