@@ -69,7 +69,7 @@ Origin origin_of(const std::string& program, const std::string& root) {
   if (exists(folder + "/CMakeCache.txt")) return Origin::kBuild;
   const bool of_a_user = folder.find("/.local/bin") != std::string::npos;
   if (of_a_user || exists(folder + "/../pyvenv.cfg")) return Origin::kWheel;
-  const bool has_package = exists(root + "/var/lib/dpkg/info/switchyard.list");
+  const bool has_package = exists(root + "/usr/share/doc/switchyard/copyright");
   if (folder == root + "/usr/bin" && has_package) return Origin::kPackage;
   return exists(folder + "/../lib/switchyard/" + kLibraryName) ? Origin::kSources
                                                                : Origin::kUnknown;

@@ -165,7 +165,7 @@ void Model::ask(Order::What what) {
 
 std::optional<Order> Model::press(int key, std::size_t page) {
   if (question_) {
-    const auto order = std::exchange(question_, std::nullopt);
+    auto order = std::exchange(question_, std::nullopt);
     if (key == 'y' || key == 'Y') return order;
     say("nothing was changed");
     return std::nullopt;

@@ -22,6 +22,7 @@ namespace switchyard::tools::top {
 using Time = std::chrono::steady_clock::time_point;
 
 // One look at the machine, as `ps --json` and `status --json` list it.
+// NOLINTNEXTLINE(bugprone-exception-escape): to move JSON throws nothing
 struct Look {
   nlohmann::json ps, status;
   std::string notice;  // that there is no monitor, say; empty: nothing
