@@ -7,6 +7,7 @@
 #include <ctime>
 #include <utility>
 
+#include "monitor/core/ancestry.h"
 #include "monitor/platform/text.h"
 #include "monitor/residency/gangs.h"
 

@@ -6,6 +6,7 @@
 
 #include "tools/base/output.h"
 #include "tools/base/table.h"
+#include "tools/ps/fields.h"
 
 namespace switchyard::tools {
 namespace {
