@@ -364,7 +364,7 @@ Time Monitor::next_due() const {
   return earlier(earlier(ends, follows), earlier(guards_.due(), weights_.due()));
 }
 
-void Monitor::measure(Time now) {
+void Monitor::tick(Time now) {
   now_ = now;
   registry_.next_tick();
   ++beat_;
@@ -384,10 +384,6 @@ void Monitor::measure(Time now) {
     memory_.rebalance(gpu);
     memory_.write_pages(gpu);
   }
-}
-
-void Monitor::sum_up(Time now) {
-  now_ = now;
   look_at_status(now);
   statistics_.tick(registry_, statuses_, now);
   ledger_.tick(now);

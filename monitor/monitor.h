@@ -122,14 +122,8 @@ class Monitor {
   // `then` is called with each job that ends, before it is forgotten.
   void when_a_job_ends(std::function<void(const Job&, Time)> then) { job_ends_ = std::move(then); }
 
-  // Several times a second. First the heartbeat and the accounts, with NVML once a second. Then
-  // statuses, statistics, ledger and adaptation. Beside many clients each part takes some time.
-  void measure(Time now);
-  void sum_up(Time now);
-  void tick(Time now) {
-    measure(now);
-    sum_up(now);
-  }
+  // Several times a second: heartbeat, accounts; NVML once a second.
+  void tick(Time now);
   // Decides and applies, for every GPU. Answers when to look at those that are due; 0: when
   // something happens.
   Time look(Time now);

@@ -21,8 +21,6 @@ namespace switchyard::monitor {
 namespace {
 
 constexpr auto kTick = std::chrono::milliseconds(200);
-// Between the parts of a tick: requests that came during the first are answered before the second.
-constexpr auto kBetween = std::chrono::milliseconds(2);
 // Looks at everything follow each other no faster than this, whoever asks; and the more clients
 // there are the more slowly, for so many each.
 constexpr Time kLookPause = std::chrono::milliseconds(1);
@@ -273,23 +271,14 @@ void Server::look() {
 void Server::tick() {
   const Time now = steady_now();
   if (manager_ != nullptr) manager_->lives(now);
-  monitor_.measure(now);
-  tick_.expires_after(kBetween);
-  tick_.async_wait([this](ErrorCode error) {
-    if (!error) end_tick();
-  });
-}
-
-void Server::end_tick() {
-  const Time now = steady_now();
-  monitor_.sum_up(now);
+  monitor_.tick(now);
   give_back_memory();
   look_soon();
   if (monitor_.done(now)) {
     spdlog::info("it was told to stop, or the last job has gone: good bye");
     return stop();
   }
-  tick_.expires_after(kTick - kBetween);
+  tick_.expires_after(kTick);
   tick_.async_wait([this](ErrorCode error) {
     if (!error) tick();
   });

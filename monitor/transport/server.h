@@ -61,7 +61,6 @@ class Server final : public EventLoop {
   void accept_claim(std::size_t at);
   void hear_root(Local::socket socket, pid_t pid);
   void tick();
-  void end_tick();
   void give_back_memory();
   void serve_turn();
   void try_again_soon();
