@@ -3,8 +3,10 @@
 
 #include <gtest/gtest.h>
 #include <sys/mman.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
+#include <csignal>
 #include <fstream>
 #include <string>
 #include <thread>
@@ -312,11 +314,20 @@ TEST(NvmlSampler, TheMappingsOfAStrangerAreNotReadOnTheLoop) {
   EXPECT_LT(bytes_read() - before, 64u << 10) << "they have several megabytes";
   EXPECT_TRUE(rig.monitor.gpus()[0].foreign) << "it can't be told, by the beginning";
   ::munmap(begin, kLines * kPage);
-  // This process has no library. The other thread tells it in its own time.
-  while (rig.monitor.gpus()[0].foreign) {
+  // A small process without the library. The other thread tells it in its own time.
+  const pid_t sleeper = ::fork();
+  if (sleeper == 0) {
+    ::execl("/bin/sleep", "sleep", "1000", nullptr);
+    ::_exit(127);
+  }
+  rig.gpus.uses[0] = {{sleeper, kGiB}};
+  for (int i = 0; i < 20'000 && rig.monitor.gpus()[0].foreign; ++i) {
     std::this_thread::sleep_for(milliseconds(1));
     measure(rig);
   }
+  EXPECT_FALSE(rig.monitor.gpus()[0].foreign);
+  ::kill(sleeper, SIGKILL);
+  ::waitpid(sleeper, nullptr, 0);
 }
 
 TEST(NvmlSampler, ALoweredCapacityIsGivenOutWhole) {
