@@ -195,8 +195,9 @@ int serve(const Options& options, std::vector<Fd> passed) {
   Metrics metrics;
   metrics.begin(options, std::move(metrics_listener), io, monitor);
   std::optional<JobFiles> job_files;
-  if (!options.job_mapping_folder.empty())
+  if (!options.job_mapping_folder.empty()) {
     job_files.emplace(io, monitor, options.job_mapping_folder);
+  }
   spdlog::info("listens on {}, {} {} GPUs", options.settings.socket,
                settings.observes ? "observes" : "manages", uuids.size());
   if (too_old_for_slices(gpus->driver_version())) {

@@ -9,39 +9,12 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 build="$(realpath "$1")"
 export PATH="$PATH:$PWD/build/prometheus"
-work="$(mktemp -d)"
+. scripts/scene.sh
 rules="$PWD/packaging/prometheus/switchyard.rules.yml"
 # An address of the machine's own that nobody else has.
 host="127.$((1 + $$ / 65536 % 254)).$(($$ / 256 % 256)).$(($$ % 256))"
 monitor_at="$host:9835" prometheus_at="$host:9090"
-started=()
-end_all() {
-  for pid in "${started[@]}"; do kill "$pid" 2> /dev/null || true; done
-  wait
-  rm -rf "$work"
-}
-trap end_all EXIT
-unset LD_PRELOAD
-export FAKECUDA_STATE="$work/gpu" SWITCHYARD_SOCKET="$work/m.sock" LC_ALL=C.UTF-8
-export LD_LIBRARY_PATH="$build/fakecuda"
 
-fail() {
-  printf 'check_metrics: %s\n' "$@" >&2
-  exit 1
-}
-step() { echo "== $*"; }
-start() { # LOG COMMAND...
-  "${@:2}" > "$work/$1.log" 2>&1 &
-  started+=("$!")
-}
-# Until COMMAND succeeds, for a minute at most.
-await() { # WHAT COMMAND...
-  for _ in $(seq 300); do
-    if "${@:2}"; then return 0; fi
-    sleep 0.2
-  done
-  fail "$1 does not happen:" "$(tail -n 20 "$work"/*.log)"
-}
 get() { python3 -c 'import sys, urllib.request as u; sys.stdout.write(u.urlopen(sys.argv[1], timeout=10).read().decode())' "$1"; }
 # The value of a query's first series; fails where there is none.
 query() { # QUERY

@@ -1,4 +1,4 @@
-"""300 jobs at work: how long `ps`, `status` and a scrape of the metrics take, and what is told.
+"""`ps`, `status`, a scrape of the metrics and the events, beside 300 jobs at work.
 
 The jobs are connections of one program that launch as jobs do; no GPU, the simulated one will do.
 A figure is what a person waits for: the whole command, its start included.

@@ -19,7 +19,8 @@ GpuAccounts::GpuAccounts(const std::vector<GpuInfo>& infos, Registry& registry,
 std::uint64_t GpuAccounts::gives(std::size_t gpu) const {
   const GpuMemory& memory = gpus_[gpu].memory;
   const std::uint64_t all = minus(memory.total_bytes, memory.reserved_bytes);
-  return std::min(all != 0 ? all : capacity_.value_or(0), capacity_.value_or(all));
+  const std::uint64_t lowered = capacity_.value_or(all);
+  return all == 0 ? lowered : std::min(all, lowered);
 }
 
 std::uint64_t GpuAccounts::largest() const {

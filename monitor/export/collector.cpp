@@ -8,7 +8,6 @@
 #include <utility>
 
 #include "monitor/core/lanes.h"
-#include "monitor/platform/process_about.h"
 #include "switchyard/status.h"
 
 namespace switchyard::monitor::metrics {

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "monitor/platform/background.h"
+#include "monitor/platform/owner.h"
 
 namespace switchyard::monitor {
 namespace {
@@ -20,12 +21,6 @@ bool is_dns_name(std::string_view text) {
   return !text.empty() && std::all_of(text.begin(), text.end(), [](unsigned char c) {
     return std::islower(c) != 0 || std::isdigit(c) != 0 || c == '-' || c == '.';
   });
-}
-
-bool is_container_id(std::string_view text) {
-  return text.size() == kContainerDigits &&
-         std::all_of(text.begin(), text.end(),
-                     [](unsigned char c) { return std::isxdigit(c) != 0; });
 }
 
 PodsById read_links(const std::string& folder) {
@@ -49,7 +44,7 @@ std::optional<std::pair<std::string, PodNames>> pod_names_in(std::string_view li
   const std::string_view id = link.substr(link.size() - kContainerDigits);
   link.remove_suffix(kContainerDigits);
   const std::size_t first = link.find('_'), second = link.find('_', first + 1);
-  if (!is_container_id(id) || link.back() != '-' || first == link.npos || second == link.npos) {
+  if (container_name(id) != id || link.back() != '-' || first == link.npos || second == link.npos) {
     return std::nullopt;
   }
   link.remove_suffix(1);

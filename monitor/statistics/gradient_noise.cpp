@@ -75,8 +75,8 @@ void GradientNoise::find_groups(Look& look) {
 
 void GradientNoise::read(const Registry& registry, const Look& look) {
   const Client& client = *look.client;
-  const uid_t uid = client.peer.account();
-  const std::size_t groups = groups_of_[uid];
+  const uid_t account = client.peer.account();
+  const std::size_t groups = groups_of_[account];
   std::map<unsigned, const Place*> places;  // by slot
   for (const Place& place : look.places) {
     Group& group = *place.group;
@@ -88,7 +88,7 @@ void GradientNoise::read(const Registry& registry, const Look& look) {
   }
   std::vector<NormReport> norms;
   const std::uint32_t came = client.page->read_norms(cursors_[client.id], norms);
-  const std::size_t part = part_of(kMostReadOfUser, registry.clients_of(uid), abi::kNorms);
+  const std::size_t part = part_of(kMostReadOfUser, registry.clients_of(account), abi::kNorms);
   const bool lost = came > part;
   if (norms.size() > part)
     norms.erase(norms.begin(), norms.end() - static_cast<std::ptrdiff_t>(part));

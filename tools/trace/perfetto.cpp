@@ -96,9 +96,7 @@ class Writer {
  private:
   void open();
   void describe(std::uint64_t uuid, std::uint64_t parent, const std::string& name,
-                const char* description, std::uint64_t rank);
-  void describe_counter(std::uint64_t uuid, std::uint64_t parent, const char* name,
-                        const Message& counter, std::uint64_t rank, const char* description);
+                const char* description, std::uint64_t rank, const Message* counter = nullptr);
   void begin(std::int64_t at, std::uint64_t uuid, const Slice& slice);
   void end(std::int64_t at, std::uint64_t uuid);
   void count(std::int64_t at, std::uint64_t uuid, std::uint64_t value);
@@ -152,28 +150,16 @@ void Writer::open() {
 }
 
 void Writer::describe(std::uint64_t uuid, std::uint64_t parent, const std::string& name,
-                      const char* description, std::uint64_t rank) {
+                      const char* description, std::uint64_t rank, const Message* counter) {
   Message about;
   about.number(track::kUuid, uuid);
   if (parent != 0) about.number(track::kParent, parent);
   about.text(track::kName, name);
-  about.number(track::kChildOrder, track::kExplicit);
-  about.number(track::kRank, rank);
-  if (description != nullptr) about.text(track::kDescription, description);
-  about.number(track::kMerge, track::kMergeNone);
-  Message out;
-  out.number(packet::kSequenceId, kSequence);
-  out.message(packet::kTrackDescriptor, about);
-  packet(out);
-}
-
-void Writer::describe_counter(std::uint64_t uuid, std::uint64_t parent, const char* name,
-                              const Message& counter, std::uint64_t rank, const char* description) {
-  Message about;
-  about.number(track::kUuid, uuid);
-  about.number(track::kParent, parent);
-  about.text(track::kName, name);
-  about.message(track::kCounter, counter);
+  if (counter != nullptr) {
+    about.message(track::kCounter, *counter);
+  } else {
+    about.number(track::kChildOrder, track::kExplicit);
+  }
   about.number(track::kRank, rank);
   if (description != nullptr) about.text(track::kDescription, description);
   about.number(track::kMerge, track::kMergeNone);
@@ -245,10 +231,11 @@ void Writer::write_counters(const Lane& lane, std::uint64_t parent) {
   bytes.number(track::kUnit, track::kBytes);
   plain.number(track::kUnit, 2);
   const std::uint64_t share = ++tracks_, memory = ++tracks_, at_work = ++tracks_;
-  describe_counter(share, parent, "share of the GPU", percent, 1, kShareNote);
-  describe_counter(memory, parent, "memory", bytes, 2, nullptr);
-  describe_counter(at_work, parent, "processes at work", plain, 3,
-                   "Processes whose work the GPU has, or that brought some since the last look.");
+  describe(share, parent, "share of the GPU", kShareNote, 1, &percent);
+  describe(memory, parent, "memory", nullptr, 2, &bytes);
+  describe(at_work, parent, "processes at work",
+           "Processes whose work the GPU has, or that brought some since the last look.", 3,
+           &plain);
   const Sample* last = nullptr;
   for (const Sample& sample : lane.samples) {
     if (sample.share >= 0 && (last == nullptr || last->share != sample.share)) {
@@ -301,7 +288,7 @@ void Writer::write_gpu(std::size_t gpu) {
   Message bytes;
   bytes.number(track::kUnit, track::kBytes);
   const std::uint64_t memory = ++tracks_;
-  describe_counter(memory, uuid, "memory in use", bytes, ++rank, "By NVML, of all processes.");
+  describe(memory, uuid, "memory in use", "By NVML, of all processes.", ++rank, &bytes);
   std::uint64_t last = ~std::uint64_t{0};
   for (const Sample& sample : timeline_.samples[gpu]) {
     if (std::exchange(last, sample.memory_bytes) != sample.memory_bytes) {
