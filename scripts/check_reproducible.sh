@@ -1,6 +1,6 @@
 #!/bin/bash
-# Builds targets once more, from a copy of the sources in another folder, and compares the bytes with
-# those of BUILD.
+# Builds targets once more, from a copy of the sources in another folder that a link leads to, and
+# compares the bytes with those of BUILD.
 #
 #   scripts/check_reproducible.sh BUILD TARGET=FILE...     as in switchyard_shim=libswitchyard.so
 set -euo pipefail
@@ -11,6 +11,7 @@ work="$(mktemp -d)"
 trap 'rm -rf "$work"' EXIT
 copy="$work/a/folder/with/another/name"
 mkdir -p "$copy/build"
+ln -s "$copy" "$work/link"
 tar -c --exclude=./build --exclude=./.git . | tar -x -C "$copy"
 [ ! -d build/cuda-headers ] || cp -a build/cuda-headers "$copy/build"
 
@@ -18,7 +19,7 @@ tar -c --exclude=./build --exclude=./.git . | tar -x -C "$copy"
 cxx="$(sed -n 's/^CMAKE_CXX_COMPILER:[A-Z]*=//p' "$build/CMakeCache.txt")"
 export CCACHE_DIR="$work/ccache"
 umask 077
-(cd "$copy" && CXX="$cxx" scripts/configure.sh build && cmake --build build -j "$(nproc)" \
+(cd "$work/link" && CXX="$cxx" scripts/configure.sh build && cmake --build build -j "$(nproc)" \
   --target "${@%%=*}") > "$work/log" 2>&1 || {
   tail -n 30 "$work/log" >&2
   exit 1

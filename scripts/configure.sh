@@ -3,7 +3,8 @@
 #
 #   scripts/configure.sh [--lint] FOLDER [CMake arguments]
 set -euo pipefail
-cd "$(dirname "$0")/.."
+# The real path: compilers note that one, and a link's would not be found in it to be shortened.
+cd -P "$(dirname "$0")/.."
 
 lint=()
 if [ "${1:-}" = --lint ]; then
@@ -24,10 +25,11 @@ esac
 
 # With ccache, folders share what they compiled, wherever they lie. It must look at the text of each
 # header (depend mode). By preprocessed text a changed comment does not count, and it serves a
-# precompiled header that does not fit. The namespace forgets what was kept so.
+# precompiled header that does not fit. It serves what was compiled with other maps of paths, too, so
+# all folders have the same ones. The namespace forgets what was kept otherwise.
 launcher=""
 if command -v ccache > /dev/null; then
-  launcher="env;CCACHE_DEPEND=1;CCACHE_NAMESPACE=text;CCACHE_NOHASHDIR=1;CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime;CCACHE_BASEDIR=$PWD;ccache"
+  launcher="env;CCACHE_DEPEND=1;CCACHE_NAMESPACE=real-path;CCACHE_NOHASHDIR=1;CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime;CCACHE_BASEDIR=$PWD;ccache"
 fi
 # A build folder keeps its first compiler and cache; start anew when another one is wanted.
 cache="$folder/CMakeCache.txt"
