@@ -71,8 +71,9 @@ grep -q '^switchyard:' "$root/etc/group" || fail "there is no group switchyard"
   fail "the socket unit is not enabled"
 [ ! -e "$root/etc/systemd/system/multi-user.target.wants/switchyardd.service" ] ||
   fail "the service is enabled: its socket starts it"
-"$root/usr/bin/switchyard-demo" > "$work/demo" || fail "the demo: $(cat "$work/demo")"
-grep 'Switchyard is better' "$work/demo" || fail "the demo shows no gain: $(cat "$work/demo")"
+# Whether it shows a gain is `make demo`'s business: on a busy machine it may show none.
+"$root/usr/bin/switchyard-demo" > "$work/demo" || [ $? = 1 ] || fail "the demo: $(cat "$work/demo")"
+grep '^both, Switchyard' "$work/demo" || fail "the demo shows no table: $(cat "$work/demo")"
 runs_a_job "$root/usr/bin"
 "$root/usr/bin/switchyard" --version | grep -qF "$VERSION" || fail "the programs are not of $VERSION"
 

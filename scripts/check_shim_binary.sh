@@ -82,6 +82,22 @@ if [ "$(printf '%s\n' "$newest" "$newest_glibc" | sort -V | tail -1)" != "$newes
     "$(nm -D --undefined-only "$library" | grep "GLIBC_$newest" | awk '{print $2}' | tr '\n' ' ')"
 fi
 
+# The loader of glibc 2.29 and older looks for a name only in the library that is named with it.
+while read -r name file; do
+  case "$name" in
+    pthread_attr_destroy | pthread_attr_init | pthread_attr_setdetachstate | pthread_mutex_lock | \
+      pthread_mutex_unlock | pthread_self | pthread_setcancelstate) home=libc.so.6 ;;
+    pthread_*) home=libpthread.so.0 ;;
+    dl*) home=libdl.so.2 ;;
+    *) home=libc.so.6 ;;
+  esac
+  [ "$file" = "$home" ] || complain "needs $name of $file: glibc $newest_glibc has it in $home"
+done < <({ readelf -WV "$library"; readelf -W --dyn-syms "$library"; } | awk '
+  {for (i = 1; i < NF; i++) if ($i == "File:") file = $(i + 1)}
+  / Name: .* Version: / {files["(" $NF ")"] = file}
+  $7 == "UND" && $9 in files {sub(/@.*/, "", $8); print $8, files[$9]}')
+grep -qE '\((RPATH|RUNPATH)\)' <<< "$(readelf -Wd "$library")" && complain "looks in folders of its own"
+
 # --- what it calls ---
 while read -r name; do
   case "$name" in

@@ -26,10 +26,6 @@ struct SwitchyardPick {
 __attribute__((visibility("hidden"))) SwitchyardPick switchyard_pick_symbol(void* handle,
                                                                             const char* name);
 __attribute__((visibility("hidden"))) std::atomic<switchyard::shim::Dlsym> switchyard_real_dlsym;
-
-// The versions are those of the oldest glibc on x86-64: there dlvsym lives in libdl.
-void* switchyard_dlvsym(void* handle, const char* name, const char* version);
-asm(".symver switchyard_dlvsym, dlvsym@GLIBC_2.2.5");
 }
 
 namespace switchyard::shim {
@@ -37,7 +33,8 @@ namespace switchyard::shim {
 Dlsym real_dlsym() {
   Dlsym found = switchyard_real_dlsym.load(std::memory_order_relaxed);
   if (found == nullptr) {
-    found = reinterpret_cast<Dlsym>(switchyard_dlvsym(RTLD_NEXT, "dlsym", "GLIBC_2.2.5"));
+    // The version is that of the oldest glibc on x86-64.
+    found = reinterpret_cast<Dlsym>(dlvsym(RTLD_NEXT, "dlsym", "GLIBC_2.2.5"));
     switchyard_real_dlsym.store(found, std::memory_order_relaxed);
   }
   return found;
