@@ -3,6 +3,7 @@
 #
 #   scripts/bootstrap.sh            what building and testing need
 #   scripts/bootstrap.sh --lint     what `make lint` and `make format` need, too
+#   scripts/bootstrap.sh --clang    what `make asan`, `make ubsan` and `make tsan` need, too
 #   scripts/bootstrap.sh --packages what `make deb`, `make wheel` and `make packages` need, too
 #
 # Missing packages come from the distribution (Debian 12, Ubuntu 22.04 and 24.04), without a
@@ -37,7 +38,6 @@ fmt/core.h        libfmt-dev
 CLI/CLI.hpp       libcli11-dev
 nlohmann/json.hpp nlohmann-json3-dev
 sqlite3.h         libsqlite3-dev
-toml++/toml.h     libtomlplusplus-dev
 ncursesw/curses.h libncurses-dev
 LIST
 has python3 || missing+=(python3)
@@ -47,6 +47,7 @@ if [ "${1:-}" = --lint ]; then
   has clang-format-14 || missing+=(clang-format-14)
   has clang-tidy-14 || missing+=(clang-tidy-14)
 fi
+if [ "${1:-}" = --clang ]; then has clang++-14 || missing+=(clang-14); fi
 # The tools that make packages and look at them.
 if [ "${1:-}" = --packages ]; then
   while read -r program package; do
@@ -123,7 +124,43 @@ if [ "${1:-}" = --packages ] && [ "${#slurm[@]}" -gt 0 ]; then install_asleep "$
 if [ "${#missing[@]}" -gt 0 ]; then
   mapfile -t missing < <(printf '%s\n' "${missing[@]}" | sort -u)
   install "${missing[@]}"
-  scripts/pick_compiler.sh > /dev/null
+  compiler="$(scripts/pick_compiler.sh)"
+fi
+
+# The run time of the sanitizers, which some distributions have with clang itself.
+if [ "${1:-}" = --clang ] && ! [ -e "$(clang++-14 -print-file-name=libclang_rt.tsan-x86_64.a)" ]; then
+  install libclang-rt-14-dev
+fi
+
+# toml++: Ubuntu 22.04 has no package of it, so its headers come out of that of 24.04.
+tomlplusplus=build/tomlplusplus
+fetch_tomlplusplus() {
+  local archive work
+  local file=pool/universe/t/tomlplusplus/libtomlplusplus-dev_3.4.0+ds-0.2build1_amd64.deb
+  local sum=SHA256:e6d68dbb89f11c71fc33bd1397ab1b405e83e96b959e5c18ef82871c12051c46
+  work="$(mktemp -d)"
+  # The mirrors of the distribution that this machine uses.
+  # shellcheck disable=SC2016  # apt expands it
+  while read -r archive; do
+    if /usr/lib/apt/apt-helper download-file "$archive$file" "$work/package.deb" "$sum" > /dev/null 2>&1; then
+      mkdir -p "$tomlplusplus"
+      dpkg-deb --fsys-tarfile "$work/package.deb" |
+        tar -x -C "$tomlplusplus" --strip-components=3 ./usr/include
+      break
+    fi
+  done < <(apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' | sort -u)
+  rm -rf "$work"
+  [ -e "$tomlplusplus/toml++/toml.h" ]
+}
+if ! has_header toml++/toml.h && ! [ -e "$tomlplusplus/toml++/toml.h" ]; then
+  prepare_apt libtomlplusplus-dev
+  if apt-cache policy libtomlplusplus-dev 2> /dev/null | grep -q 'Candidate: [0-9]'; then
+    install libtomlplusplus-dev
+  else
+    echo "bootstrap: fetching the headers of toml++ from Ubuntu 24.04 (120 kB, $tomlplusplus; nothing is installed)"
+    fetch_tomlplusplus || fail "toml++ is missing: there is no package libtomlplusplus-dev, and that of" \
+      "Ubuntu 24.04 could not be fetched from this machine's archives"
+  fi
 fi
 
 # CUDA headers 12.0 or newer. The search is CMake's; here it only answers yes or no.

@@ -13,7 +13,9 @@ copy="$work/a/folder/with/another/name"
 mkdir -p "$copy/build"
 ln -s "$copy" "$work/link"
 tar -c --exclude=./build --exclude=./.git . | tar -x -C "$copy"
-[ ! -d build/cuda-headers ] || cp -a build/cuda-headers "$copy/build"
+for fetched in build/cuda-headers build/tomlplusplus; do
+  [ ! -d "$fetched" ] || cp -a "$fetched" "$copy/build"
+done
 
 # The same compiler, and ccache where that was used: it shortens paths. Its cache begins empty.
 cxx="$(sed -n 's/^CMAKE_CXX_COMPILER:[A-Z]*=//p' "$build/CMakeCache.txt")"
