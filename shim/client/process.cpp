@@ -69,9 +69,10 @@ __thread int t_lane = 0;
 bool map_page(int fd) {
   const int flags = fd >= 0 ? MAP_SHARED | MAP_FIXED : MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED;
   // The kernel changes the pages while other threads use them. We make the bare system call,
-  // because ThreadSanitizer takes the C library's mmap for a plain write of the whole page.
+  // because ThreadSanitizer takes the C library's mmap for a plain write of the whole page. Its
+  // last argument is on the stack, where an int has no upper half.
   return ::syscall(SYS_mmap, switchyard_page, abi::kPageBytes, PROT_READ | PROT_WRITE, flags, fd,
-                   0) == static_cast<long>(reinterpret_cast<std::uintptr_t>(switchyard_page));
+                   off_t{0}) == static_cast<long>(reinterpret_cast<std::uintptr_t>(switchyard_page));
 }
 
 void begin_process() {

@@ -7,7 +7,7 @@
 namespace switchyard::monitor::test {
 namespace {
 
-constexpr Peer kAlice{77, 1000};
+const Peer kAlice{77, 1000};
 
 // The events since it was asked last.
 struct Heard {
