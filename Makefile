@@ -70,6 +70,7 @@ wheel: ## make the Python wheel, in build/packages
 	scripts/wheel.sh $(BUILD) $(BUILD)/packages
 
 packages: ## make all packages and check them: lintian, units, upgrades, metrics, traces, notebooks
+	@scripts/bootstrap.sh --checks
 	scripts/check_packages.sh $(BUILD)
 	scripts/check_metrics.sh $(BUILD)
 	scripts/check_trace.sh $(BUILD)

@@ -4,7 +4,8 @@
 #   scripts/bootstrap.sh            what building and testing need
 #   scripts/bootstrap.sh --lint     what `make lint` and `make format` need, too
 #   scripts/bootstrap.sh --clang    what `make asan`, `make ubsan` and `make tsan` need, too
-#   scripts/bootstrap.sh --packages what `make deb`, `make wheel` and `make packages` need, too
+#   scripts/bootstrap.sh --packages what `make deb` and `make wheel` need, too
+#   scripts/bootstrap.sh --checks   those, and what `make packages` tries them with
 #
 # Missing packages come from the distribution (Debian 12, Ubuntu 22.04 and 24.04), without a
 # question. The headers of CUDA come from a package that is new enough, else from NVIDIA's wheel by
@@ -48,14 +49,22 @@ if [ "${1:-}" = --lint ]; then
   has clang-tidy-14 || missing+=(clang-tidy-14)
 fi
 if [ "${1:-}" = --clang ]; then has clang++-14 || missing+=(clang-14); fi
-# The tools that make packages and look at them.
-if [ "${1:-}" = --packages ]; then
+makes_packages=no
+checks_packages=no
+case "${1:-}" in
+  --packages) makes_packages=yes ;;
+  --checks) makes_packages=yes checks_packages=yes ;;
+esac
+if [ "$makes_packages" = yes ]; then
+  has dh || missing+=(debhelper)
+  has dpkg-buildpackage || missing+=(dpkg-dev)
+  has fakeroot || missing+=(fakeroot)
+  python3 -c 'import ensurepip' 2> /dev/null || missing+=(python3-venv)
+fi
+if [ "$checks_packages" = yes ]; then
   while read -r program package; do
     has "$program" || missing+=("$package")
   done << 'LIST'
-dh                      debhelper
-dpkg-buildpackage       dpkg-dev
-fakeroot                fakeroot
 lintian                 lintian
 man                     man-db
 systemd-analyze         systemd
@@ -67,7 +76,6 @@ musl-gcc                musl-tools
 ip                      iproute2
 LIST
   ldconfig -p | grep -q 'libjemalloc\.so\.2' || missing+=(libjemalloc2)
-  python3 -c 'import ensurepip' 2> /dev/null || missing+=(python3-venv)
   # Its daemons are tried; none is started here.
   slurm=()
   while read -r program package; do
@@ -119,7 +127,7 @@ install_asleep() {
   fi
   install "$@"
 }
-if [ "${1:-}" = --packages ] && [ "${#slurm[@]}" -gt 0 ]; then install_asleep "${slurm[@]}"; fi
+if [ "$checks_packages" = yes ] && [ "${#slurm[@]}" -gt 0 ]; then install_asleep "${slurm[@]}"; fi
 
 if [ "${#missing[@]}" -gt 0 ]; then
   mapfile -t missing < <(printf '%s\n' "${missing[@]}" | sort -u)
@@ -207,7 +215,7 @@ fetch_prometheus() {
     tar -x -C "$prometheus" --strip-components=3 ./usr/bin/prometheus ./usr/bin/promtool
   rm -rf "$work"
 }
-if [ "${1:-}" = --packages ] && ! { has prometheus && has promtool; } && ! [ -x "$prometheus/promtool" ]; then
+if [ "$checks_packages" = yes ] && ! { has prometheus && has promtool; } && ! [ -x "$prometheus/promtool" ]; then
   has apt-get || fail "missing: prometheus" "this system has no apt-get: install prometheus and promtool"
   echo "bootstrap: fetching Prometheus from the distribution (20 MB, $prometheus; nothing is installed)"
   fetch_prometheus || { prepare_apt prometheus && fetch_prometheus; } ||
@@ -227,8 +235,10 @@ environment() { # FOLDER REQUIREMENTS
   fi
   cp "$2" "$1/requirements.txt"
 }
-if [ "${1:-}" = --packages ]; then
+if [ "$makes_packages" = yes ]; then
   environment build/packaging-tools packaging/wheel/requirements.txt
+fi
+if [ "$checks_packages" = yes ]; then
   environment build/python-tools tests/python/requirements.txt
   environment build/perfetto scripts/trace-requirements.txt
 fi
