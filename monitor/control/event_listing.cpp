@@ -7,6 +7,7 @@
 
 #include "monitor/control/audit.h"
 #include "monitor/control/reply.h"
+#include "monitor/platform/process_end.h"
 #include "monitor/platform/text.h"
 #include "monitor/status/changes.h"
 
@@ -188,7 +189,7 @@ std::string event_text(Monitor& monitor, const HistoryEvent& event) {
     case EventKind::kJobBegins:
       return "begins" + by_text(event);
     case EventKind::kJobEnds:
-      return "ends";
+      return bytes == 0 ? "ends" : "ends: " + end_text(static_cast<int>(bytes - 1));
     case EventKind::kState:
     case EventKind::kWork:
       return state_text(monitor, event);

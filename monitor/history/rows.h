@@ -64,7 +64,7 @@ struct JobRow {
   bool found_again = false;  // it was another monitor's, which may have begun its bill
   std::int64_t started = 0;  // wall clock, in seconds
   std::int64_t ended = 0;    // 0: it lives
-  std::string exit = {};     // how it ended, where that is known
+  std::string exit = {};     // how it ended (process_end.h), where that is known
   double lived_seconds = 0;
 };
 

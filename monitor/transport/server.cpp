@@ -162,7 +162,7 @@ void Server::hear_root(Local::socket socket, pid_t pid) {
   });
 }
 
-Watch Server::when_dead(pid_t pid, Fd pidfd, std::function<void()> then) {
+Watch Server::when_dead(pid_t pid, Fd pidfd, Dead then) {
   return watches_.when_dead(pid, std::move(pidfd), std::move(then));
 }
 

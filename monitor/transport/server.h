@@ -47,7 +47,7 @@ class Server final : public EventLoop {
   Monitor& monitor() override { return monitor_; }
   void look_soon() override;
   void look_at_those_of(ClientId client) override;
-  Watch when_dead(pid_t pid, Fd pidfd, std::function<void()> then) override;
+  Watch when_dead(pid_t pid, Fd pidfd, Dead then) override;
   void in_turn(uid_t uid, std::function<void()> request) override;
   void until(std::function<bool()> done) override;
   void after(Time span, std::function<void()> then) override;
