@@ -51,6 +51,12 @@
 //                                         of one job; so many as one answer takes. "last": the N
 //                                         to ask with next, at once if "more". "lost": how many
 //                                         behind N were forgotten before they were read
+//   {"op":"past events","seconds":S,"target"?:NAME,"after"?:0}
+//                                       → "events" of the last S seconds that the history has, of
+//                                         earlier monitors, too; "more_after" as with "ps", and
+//                                         in the first part "lost". In the last part "last": the
+//                                         number of this monitor's newest event there, for
+//                                         "since" of "events"
 //   {"op":"timeline","of":"words"}      → "now_ns" and "started_ns" on the monitor's clock;
 //                                         "kinds", "states", "reasons" by their codes; and "gpus"
 //   {"op":"timeline","of":"jobs","after"?:0}

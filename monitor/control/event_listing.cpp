@@ -286,6 +286,37 @@ json list_events(Monitor& monitor, const json& request, Time now) {
   return out;
 }
 
+std::optional<history::Query> past_events_query(Monitor& monitor, const Peer& peer,
+                                                const json& request, json& out) {
+  if (monitor.history() == nullptr) {
+    out = refusal(kFailure, "no history is kept: the monitor was started with --history none");
+    return std::nullopt;
+  }
+  const auto span = number_of(request, "seconds", out);
+  const auto after = span ? number_of(request, "after", out) : std::nullopt;
+  if (!after) return std::nullopt;
+  history::Query query;
+  query.events = true;
+  query.uid = peer.account();
+  query.since_unix = unix_now() - *span;
+  query.after = static_cast<std::int64_t>(std::min(*after, 1e15));
+  query.job = text_of(request, "target").value_or("");
+  return query;
+}
+
+history::EventRow event_row(Monitor& monitor, const HistoryEvent& event, std::uint64_t number,
+                            Time now) {
+  history::EventRow out;
+  out.number = number;
+  out.unix_seconds = unix_now() - monitor::seconds(now - Time(event.at_ns));
+  if (const Journal::Name* name = monitor.journal().name_of(event.job)) {
+    out.job = name->id;
+    out.name = name->name;
+  }
+  out.json = dump(list_event(monitor, event, number, out.unix_seconds));
+  return out;
+}
+
 void note_command(Monitor& monitor, const Peer& peer, const json& request, const json& reply,
                   const std::string& text, Time now) {
   const std::string op = text_of(request, "op").value_or("");

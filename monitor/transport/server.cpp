@@ -272,6 +272,7 @@ void Server::tick() {
   const Time now = steady_now();
   if (manager_ != nullptr) manager_->lives(now);
   monitor_.tick(now);
+  event_keeper_.tick(monitor_, now);
   give_back_memory();
   look_soon();
   if (monitor_.done(now)) {
@@ -304,6 +305,7 @@ void Server::run() {
   listen_to_closer();
   tick();
   io_.run();
+  event_keeper_.finish(monitor_, steady_now());
 }
 
 }  // namespace switchyard::monitor

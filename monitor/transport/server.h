@@ -18,6 +18,7 @@
 #include <string>
 #include <vector>
 
+#include "monitor/control/event_keeper.h"
 #include "monitor/monitor.h"
 #include "monitor/platform/asio.h"
 #include "monitor/platform/process_watch.h"
@@ -86,6 +87,7 @@ class Server final : public EventLoop {
   asio::posix::stream_descriptor closed_;
   asio::posix::stream_descriptor history_;
   ProcessWatches watches_;
+  EventKeeper event_keeper_;
   Turns turns_;
   std::map<uid_t, Time> refusal_logged_at_;
   std::deque<std::function<bool()>> waiting_;  // for until()
