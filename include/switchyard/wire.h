@@ -35,6 +35,9 @@
 //                                         there are more, "more_after" stands in place of
 //                                         "outside": ask again with its value. Without "after" a
 //                                         listing that no frame takes is refused.
+//                                         With "latency" a job of priority high has "burst_waits":
+//                                         waits of its bursts for the GPU since anybody asked so
+//                                         first, "sum_seconds" and "buckets"
 //                                         Of each job's "gpus":
 //                                         "memory_used_bytes" is "memory_overhead_bytes" (contexts,
 //                                         modules), "memory_swappable_bytes", wherever these are,

@@ -249,6 +249,7 @@ json dispatch(Monitor& monitor, const Peer& peer, const json& request, Time now,
     }
     if (op == "ps") standing::look_at_all(monitor.registry(), now);
     if (request.contains("iterations")) monitor.statistics().ask(now);
+    if (request.contains("latency")) monitor.statistics().counters.begin();
     monitor.look(now);
     monitor.count_usage(now);
     monitor.look_at_unmanaged(now);

@@ -65,6 +65,9 @@ TEST_F(Schema, ListingsWithJobsInEachState) {
     EXPECT_EQ(faults(cli({what, "--json"}), what), Words{}) << what;
   }
   EXPECT_EQ(faults(cli({"inspect", "lender"}), "inspect"), Words{});
+  const auto stats = cli({"stats", "plain", "--latency", "--interval", "100ms", "--json"});
+  EXPECT_EQ(faults(stats, "stats"), Words{});
+  EXPECT_TRUE(json::parse(stats.out)["jobs"][0]["latency"].is_object()) << stats.out;
   EXPECT_EQ(faults(cli({"top", "--json"}), "top"), Words{});
   const Words changes[] = {{"set", "lender", "--share", "2"},
                            {"pause", "lender", "--timeout", "60s"},
