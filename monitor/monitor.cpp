@@ -185,8 +185,11 @@ Job* Monitor::create(const JobCard& card, const Owner& owner, pid_t creator,
   return job;
 }
 
-void Monitor::creator_died(JobKey key) {
-  if (Job* job = registry_.find(key)) job->creator = 0;
+void Monitor::creator_died(JobKey key, std::optional<int> wait_status) {
+  if (Job* job = registry_.find(key)) {
+    job->creator = 0;
+    job->wait_status = wait_status;
+  }
   drop_if_done(key);
 }
 
@@ -199,8 +202,8 @@ void Monitor::drop_if_done(JobKey key) {
   if (job_ends_) job_ends_(*job, now_);
   memory_.forget(*job);
   residency_.room_came();
+  journal_.job_ends(key, job->wait_status, now_);
   registry_.drop(key);
-  journal_.job_ends(key, now_);
   last_job_at_ = now_;
 }
 

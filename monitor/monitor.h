@@ -85,7 +85,8 @@ class Monitor {
   // Makes a job for processes to come. `creator` keeps it alive until creator_died().
   Job* create(const JobCard& card, const Owner& owner, pid_t creator,
               const std::vector<std::size_t>& gpus, Time now, std::string& why);
-  void creator_died(JobKey key);
+  // `wait_status`: how it ended (process_end.h), where that is known.
+  void creator_died(JobKey key, std::optional<int> wait_status = {});
   // New knobs for a job, in force at once. REQUIRES: the caller checked permission and room.
   void change(Job& job, const JobCard& card, const Knobs& knobs, Time now);
 

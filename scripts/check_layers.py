@@ -49,8 +49,8 @@ FLOORS = {
                 "statistics", "adaptation", "history", "timeline", "monitor", "joining", "reconfigure", "export",
                 "control", "transport", "command_line", "options", "understand", "reload",
                 "main"],
-    "tools": ["entrypoint", "base", "backend", "cdi", "config", "events", "jupyter", "trace",
-              "policy", "ps", "report", "run", "set", "stats", "status", "stop", "swap", "version",
+    "tools": ["entrypoint", "base", "backend", "cdi", "config", "jupyter", "trace",
+              "policy", "ps", "report", "events", "run", "set", "stats", "status", "stop", "swap", "version",
               "doctor", "migrate", "pause", "why", "inspect", "top", "main"],
 }
 

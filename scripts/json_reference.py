@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 
 FOLDER = Path(__file__).resolve().parent.parent / "docs/reference"
-PAGES = ("ps", "job", "inspect", "stats", "events", "report", "status", "top", "policy", "backend", "config", "stop",
+PAGES = ("ps", "job", "inspect", "why", "stats", "events", "report", "status", "top", "policy", "backend", "config", "stop",
          "version",
          "doctor")
 

@@ -35,6 +35,9 @@
 //                                         there are more, "more_after" stands in place of
 //                                         "outside": ask again with its value. Without "after" a
 //                                         listing that no frame takes is refused.
+//                                         With "latency" a job of priority high has "burst_waits":
+//                                         waits of its bursts for the GPU since anybody asked so
+//                                         first, "sum_seconds" and "buckets"
 //                                         Of each job's "gpus":
 //                                         "memory_used_bytes" is "memory_overhead_bytes" (contexts,
 //                                         modules), "memory_swappable_bytes", wherever these are,
@@ -51,6 +54,12 @@
 //                                         of one job; so many as one answer takes. "last": the N
 //                                         to ask with next, at once if "more". "lost": how many
 //                                         behind N were forgotten before they were read
+//   {"op":"past events","seconds":S,"target"?:NAME,"after"?:0}
+//                                       → "events" of the last S seconds that the history has, of
+//                                         earlier monitors, too; "more_after" as with "ps", and
+//                                         in the first part "lost". In the last part "last": the
+//                                         number of this monitor's newest event there, for
+//                                         "since" of "events"
 //   {"op":"timeline","of":"words"}      → "now_ns" and "started_ns" on the monitor's clock;
 //                                         "kinds", "states", "reasons" by their codes; and "gpus"
 //   {"op":"timeline","of":"jobs","after"?:0}

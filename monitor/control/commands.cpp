@@ -227,8 +227,8 @@ json migrate(Monitor& monitor, const Peer& peer, Job& job, const json& request, 
 }
 
 bool only_reads(const std::string& op) {
-  return op == "version" || op == "status" || op == "ps" || op == "events" || op == "report" ||
-         op == "timeline";
+  return op == "version" || op == "status" || op == "ps" || op == "events" || op == "past events" ||
+         op == "report" || op == "timeline";
 }
 
 json dispatch(Monitor& monitor, const Peer& peer, const json& request, Time now, Answer& answer) {
@@ -249,15 +249,17 @@ json dispatch(Monitor& monitor, const Peer& peer, const json& request, Time now,
     }
     if (op == "ps") standing::look_at_all(monitor.registry(), now);
     if (request.contains("iterations")) monitor.statistics().ask(now);
+    if (request.contains("latency")) monitor.statistics().counters.begin();
     monitor.look(now);
     monitor.count_usage(now);
     monitor.look_at_unmanaged(now);
     out.update(op == "ps" ? list_jobs(monitor, peer, request, now) : list_status(monitor, now));
     return out;
   }
-  if (op == "report") {
+  if (op == "report" || op == "past events") {
     json out = success();  // the history has the rest
-    answer.report = report_query(monitor, peer, request, out);
+    answer.report = op == "report" ? report_query(monitor, peer, request, out)
+                                   : past_events_query(monitor, peer, request, out);
     return out;
   }
   if (op == "create") return create_job(monitor, peer, request, now, answer);
@@ -278,11 +280,11 @@ json dispatch(Monitor& monitor, const Peer& peer, const json& request, Time now,
   if (op == "stop") return stop_monitor(monitor, peer, request);
   return refusal(
       kUsage,
-      fmt::format(
-          "no operation '{}': there are version, status, ps, events, timeline, create, set, "
-          "pause, resume, swap-out, swap-in, migrate, policy, means, config, report and "
-          "stop",
-          op));
+      fmt::format("no operation '{}': there are version, status, ps, events, past events, "
+                  "timeline, create, set, "
+                  "pause, resume, swap-out, swap-in, migrate, policy, means, config, report and "
+                  "stop",
+                  op));
 }
 
 std::string rules_text(Monitor& monitor) {

@@ -7,6 +7,7 @@
 
 #include "monitor/control/audit.h"
 #include "monitor/control/reply.h"
+#include "monitor/platform/process_end.h"
 #include "monitor/platform/text.h"
 #include "monitor/status/changes.h"
 
@@ -188,7 +189,7 @@ std::string event_text(Monitor& monitor, const HistoryEvent& event) {
     case EventKind::kJobBegins:
       return "begins" + by_text(event);
     case EventKind::kJobEnds:
-      return "ends";
+      return bytes == 0 ? "ends" : "ends: " + end_text(static_cast<int>(bytes - 1));
     case EventKind::kState:
     case EventKind::kWork:
       return state_text(monitor, event);
@@ -282,6 +283,37 @@ json list_events(Monitor& monitor, const json& request, Time now) {
   out["last"] = last;
   out["lost"] = read.lost;
   out["more"] = last < ring.newest();
+  return out;
+}
+
+std::optional<history::Query> past_events_query(Monitor& monitor, const Peer& peer,
+                                                const json& request, json& out) {
+  if (monitor.history() == nullptr) {
+    out = refusal(kFailure, "no history is kept: the monitor was started with --history none");
+    return std::nullopt;
+  }
+  const auto span = number_of(request, "seconds", out);
+  const auto after = span ? number_of(request, "after", out) : std::nullopt;
+  if (!after) return std::nullopt;
+  history::Query query;
+  query.events = true;
+  query.uid = peer.account();
+  query.since_unix = unix_now() - *span;
+  query.after = static_cast<std::int64_t>(std::min(*after, 1e15));
+  query.job = text_of(request, "target").value_or("");
+  return query;
+}
+
+history::EventRow event_row(Monitor& monitor, const HistoryEvent& event, std::uint64_t number,
+                            Time now) {
+  history::EventRow out;
+  out.number = number;
+  out.unix_seconds = unix_now() - monitor::seconds(now - Time(event.at_ns));
+  if (const Journal::Name* name = monitor.journal().name_of(event.job)) {
+    out.job = name->id;
+    out.name = name->name;
+  }
+  out.json = dump(list_event(monitor, event, number, out.unix_seconds));
   return out;
 }
 

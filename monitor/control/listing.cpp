@@ -393,6 +393,9 @@ json list_jobs(Monitor& monitor, const Peer& peer, const json& request, Time now
   for (; job != all.end() && (!in_parts || bytes < kPartBytes); ++job) {
     std::size_t of_ranks = 0;
     jobs.push_back(list_job(monitor, job->second, now, of_ranks));
+    if (request.contains("latency")) {
+      jobs.back()["burst_waits"] = list_burst_waits(monitor, job->second);
+    }
     bytes += listed_bytes(job->second) + of_ranks;
   }
   if (job != all.end()) {

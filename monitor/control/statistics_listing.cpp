@@ -112,6 +112,19 @@ json list_communication(const std::map<ClientId, Communication::Known>& known, C
   return out;
 }
 
+json list_burst_waits(Monitor& monitor, const Job& job) {
+  if (job.knobs.priority != Priority::kHigh) return nullptr;
+  BurstWaits all;
+  for (const auto& [gpu, sums] : monitor.statistics().counters.of(job.key)) all += sums.waits;
+  json buckets = json::array();
+  for (std::size_t i = 0; i < all.counts.size(); ++i) {
+    const bool last = i == BurstWaits::kMostUs.size();
+    buckets.push_back({{"most_seconds", last ? json() : json(BurstWaits::kMostUs[i] / 1e6)},
+                       {"count", all.counts[i]}});
+  }
+  return {{"sum_seconds", static_cast<double>(all.sum_us) / 1e6}, {"buckets", std::move(buckets)}};
+}
+
 std::size_t list_statistics(Monitor& monitor, const Job& job, Time now, json& listing) {
   const Usage::Sums& sums = monitor.statistics().usage.of(job);
   json waits = json::object();

@@ -25,5 +25,8 @@ nlohmann::json list_communication(const std::map<ClientId, Communication::Known>
                                   ClientId id);
 // The keys of a job. Answers how many ranks are waited for.
 std::size_t list_statistics(Monitor& monitor, const Job& job, Time now, nlohmann::json& listing);
+// How long its bursts waited for the GPUs, since somebody asked first; null: of another priority
+// than high nobody counts them.
+nlohmann::json list_burst_waits(Monitor& monitor, const Job& job);
 
 }  // namespace switchyard::monitor

@@ -7,7 +7,7 @@
 //     kind               told by                       pid, uid             value
 //     monitor begins     monitor.cpp                   the monitor          -
 //     job begins         monitor.cpp                   its first process    -
-//     job ends           monitor.cpp                   -                    -
+//     job ends           monitor.cpp                   -                    1 + wait status, or 0
 //     state              status/changes.h              who caused it        as in changes.h
 //     work               status/changes.h              who caused it        as in changes.h
 //     paused             residency/pausing.h           who asked            its end, 0: none

@@ -146,6 +146,7 @@ struct Job {
   std::uint64_t work_seen = 0;          // of its clients, as of the last look (idle_release.h)
   pid_t creator = 0;                    // 0: none that keeps it alive
   std::shared_ptr<void> creator_watch;  // tells when the creator is dead
+  std::optional<int> wait_status = {};  // of the creator, once it is dead, where that is known
   std::set<std::size_t> named;          // GPUs that it was created for; empty: any
   std::set<std::size_t> seen;           // these, and those that its clients listed
   std::set<std::size_t> used;           // GPUs where it had a context or memory, since then:

@@ -29,6 +29,9 @@ struct Query {
   std::string job = {};         // this one alone, by id; empty: all
   std::string slurm_job = {};   // by job: those of this Slurm job alone; empty: all
   std::int64_t after = 0;       // the part that follows this row
+  // Not bills but events, from this moment on, of the job with this id or name.
+  bool events = false;
+  double since_unix = 0;
 };
 
 struct Moment {

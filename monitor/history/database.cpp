@@ -14,6 +14,7 @@
 #include <filesystem>
 #include <utility>
 
+#include "monitor/history/past_events.h"
 #include "monitor/history/report.h"
 #include "switchyard/folders.h"
 
@@ -98,8 +99,9 @@ struct Database::Statements {
         add_bill(file, kAddBill),
         add_time(file, kAddTime),
         add_unmanaged(file, kAddUnmanaged),
-        add_observed(file, kAddObserved) {}
-  Statement find_open, add_job, see_job, add_bill, add_time, add_unmanaged, add_observed;
+        add_observed(file, kAddObserved),
+        add_event(file, kAddEvent) {}
+  Statement find_open, add_job, see_job, add_bill, add_time, add_unmanaged, add_observed, add_event;
 };
 
 Database::Database(Place place) : place_(std::move(place)), session_(random_number()) {}
@@ -150,7 +152,7 @@ bool Database::begin(std::string& why) {
       4u << 20);
   if (!file_.run(limits)) return failed();
   if (!make_schema(why)) return why.empty() ? failed() : false;
-  if (!file_.run(kUnmanagedTable) || !add_slurm_jobs()) return failed();
+  if (!file_.run(kUnmanagedTable) || !file_.run(kEventsTable) || !add_slurm_jobs()) return failed();
   Statement add(file_, kAddGpu);
   for (const Place::Gpu& gpu : place_.gpus) {
     if (!add.with(gpu.uuid, gpu.index, gpu.name).done()) return failed();
@@ -261,7 +263,7 @@ bool Database::write_rows(const Rows& rows, Moment now) {
     if (key.second >= gpus_.size()) continue;
     if (!to.add_observed.with(key.first, gpus_[key.second], seconds).done()) return false;
   }
-  return true;
+  return write_events(file_, to.add_event, rows.events, session_, most_events(place_.bytes));
 }
 
 bool Database::write_job(JobKey key, const JobRow& row, Moment now) {
@@ -333,6 +335,7 @@ bool Database::tidy(Moment now) {
   removed += remove("times", "hour, job, gpu, state, reason", "hour < ?1");
   removed += remove("unmanaged", "hour, uid, gpu", "hour < ?1");
   removed += remove("observed", "hour, gpu", "hour < ?1");
+  removed += remove("events", "key", "unix_seconds < ?1 * 3600");
   // Behind its bills: a bill without its job is nobody's.
   if (removed == 0) removed = remove("jobs", "key", "seen < ?1 * 3600");
   if (!file_.run("COMMIT")) file_.run("ROLLBACK");
@@ -341,7 +344,8 @@ bool Database::tidy(Moment now) {
 
 std::string Database::report(const Query& query) {
   if (statements_ == nullptr) return unread("the file could not be opened");
-  auto out = history::report(file_, query, session_, steps_);
+  auto out = query.events ? past_events(file_, query, session_)
+                          : history::report(file_, query, session_, steps_);
   if (out) return *out;
   const std::string what = file_.message();
   if (!file_.damaged()) return unread(what);

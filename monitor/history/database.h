@@ -3,7 +3,8 @@
 // Concept. A table of jobs, and one of bills by hour, job and GPU, with a second one for seconds by
 // state and reason. Unmanaged processes have bills by hour, user and GPU. Sums are added to in
 // place, so a job that lives for weeks has a row for each hour and GPU. Its rows of this hour lie
-// beside those of other jobs, so a write touches few pages.
+// beside those of other jobs, so a write touches few pages. Events have a table, too
+// (past_events.h).
 //
 // The file is in WAL mode: a reader never stops us, and what was written outlives this process. One
 // monitor writes it; a lock beside it says so. A file that is damaged is renamed, and a new one is

@@ -11,8 +11,10 @@ void Journal::job_begins(JobKey job, const Name& name, pid_t pid, Time now) {
   take(event_of(EventKind::kJobBegins, job, Peer{pid, name.uid}, now));
 }
 
-void Journal::job_ends(JobKey job, Time now) {
-  take(event_of(EventKind::kJobEnds, job, now));
+void Journal::job_ends(JobKey job, std::optional<int> wait_status, Time now) {
+  HistoryEvent event = event_of(EventKind::kJobEnds, job, now);
+  if (wait_status) event.value = 1 + static_cast<std::uint64_t>(*wait_status);
+  take(event);
   ended_.emplace_back(rare_.newest(), job);
 }
 

@@ -16,6 +16,7 @@
 #include <cstdint>
 #include <deque>
 #include <map>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -46,7 +47,8 @@ class Journal final : public Sink {
     uid_t uid = 0;
   };
   void job_begins(JobKey job, const Name& name, pid_t pid, Time now);
-  void job_ends(JobKey job, Time now);
+  // `wait_status`: of its first process, where that is known.
+  void job_ends(JobKey job, std::optional<int> wait_status, Time now);
   // `event`: kCommand or kCommandRefused.
   void command(HistoryEvent event, std::string text);
 

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "monitor/core/lanes.h"
+#include "monitor/platform/process_end.h"
 #include "monitor/platform/processes.h"
 
 namespace switchyard::monitor::history {
@@ -164,6 +165,7 @@ void Ledger::ends(const Job& job, Time now) {
   sample(job, now, wall, rows);
   JobRow& row = rows.jobs[job.key];
   row.ended = std::max(wall, row.started);
+  if (job.wait_status) row.exit = end_text(*job.wait_status);
   jobs_.erase(job.key);
   sink_(std::move(rows));
 }

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "monitor/core/events.h"
+#include "monitor/platform/process_end.h"
 #include "monitor/status/job_status.h"
 #include "switchyard/status.h"
 
@@ -197,7 +198,10 @@ class Reader {
     // The clock may have been set back meanwhile.
     const std::int64_t ended = std::max(row.integer(open ? at + 6 : at + 7), started);
     out["ended_unix_seconds"] = lives ? json(nullptr) : json(ended);
-    out["exit"] = lives ? json(nullptr) : open ? json("lost") : json(row.text(at + 8));
+    out["exit"] = lives ? json(nullptr) : open ? json("lost") : json("ended");
+    const ProcessEnd end = end_of_text(open ? "" : row.text(at + 8));
+    out["exit_code"] = end.code ? json(*end.code) : json(nullptr);
+    out["exit_signal"] = end.signal ? json(*end.signal) : json(nullptr);
     out["lived_seconds"] = row.real(at + 10);
     out["gpus"] = json::array();
     const std::string used = row.text(at + 11);

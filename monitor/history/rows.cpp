@@ -41,6 +41,13 @@ std::size_t Rows::add(Rows later, std::size_t most) {
   std::size_t lost = add_all(jobs, std::move(later.jobs), size(), most);
   lost += add_all(bills, std::move(later.bills), size(), most);
   lost += add_all(unmanaged, std::move(later.unmanaged), size(), most);
+  for (EventRow& event : later.events) {
+    if (events.size() < kMostEvents) {
+      events.push_back(std::move(event));
+    } else {
+      ++lost;
+    }
+  }
   return lost + add_all(observed, std::move(later.observed), size(), most);
 }
 

@@ -17,6 +17,7 @@
 #include <string>
 #include <tuple>
 #include <utility>
+#include <vector>
 
 #include "monitor/core/account.h"
 #include "monitor/status/job_status.h"
@@ -64,7 +65,7 @@ struct JobRow {
   bool found_again = false;  // it was another monitor's, which may have begun its bill
   std::int64_t started = 0;  // wall clock, in seconds
   std::int64_t ended = 0;    // 0: it lives
-  std::string exit = {};     // how it ended, where that is known
+  std::string exit = {};     // how it ended (process_end.h), where that is known
   double lived_seconds = 0;
 };
 
@@ -98,17 +99,31 @@ struct UnmanagedBill {
   }
 };
 
+// What happened, once (past_events.h).
+struct EventRow {
+  std::uint64_t number = 0;  // that of the monitor's journal
+  double unix_seconds = 0;
+  std::string job = {}, name = {};  // empty: it is about none
+  std::string json = {};            // as a listing has it
+};
+
 struct Rows {
+  // That wait for the disk: some megabytes. Events never take the room of bills.
+  static constexpr std::size_t kMostEvents = 8192;
+
   std::map<JobKey, JobRow> jobs = {};
   std::map<BillKey, Bill> bills = {};
   std::map<UnmanagedKey, UnmanagedBill> unmanaged = {};
   std::map<std::pair<std::int64_t, std::size_t>, double> observed = {};  // seconds, by hour and GPU
+  std::vector<EventRow> events = {};                                     // in their order
 
-  bool empty() const { return size() == 0; }
+  bool empty() const { return size() == 0 && events.empty(); }
+  // Rows that are added up.
   std::size_t size() const {
     return jobs.size() + bills.size() + unmanaged.size() + observed.size();
   }
-  // Adds later ones. Beyond `most` rows no key is added. Answers how many were left away.
+  // Adds later ones. Beyond `most` rows no key is added, and no event beyond kMostEvents. Answers
+  // how many were left away.
   std::size_t add(Rows later, std::size_t most);
 };
 

@@ -33,14 +33,14 @@ struct ProcessWatches::Process {
     while (!callbacks.empty()) {
       const auto call = std::move(callbacks.begin()->second);
       callbacks.erase(callbacks.begin());
-      call();
+      call(pidfd ? pidfd->native_handle() : -1);
     }
   }
 
   std::optional<asio::posix::stream_descriptor> pidfd;  // none once the loop has gone
   pid_t pid;
   std::shared_ptr<Processes> all;
-  std::map<unsigned, std::function<void()>> callbacks;
+  std::map<unsigned, Dead> callbacks;
   unsigned next = 0;
 };
 
@@ -62,15 +62,15 @@ std::shared_ptr<ProcessWatches::Process> ProcessWatches::find(pid_t pid) const {
   return nullptr;
 }
 
-Watch ProcessWatches::call_soon(std::function<void()> then) {
-  const auto once = std::make_shared<std::function<void()>>(std::move(then));
+Watch ProcessWatches::call_soon(Dead then) {
+  const auto once = std::make_shared<Dead>(std::move(then));
   asio::post(io_, [weak = std::weak_ptr(once)] {
-    if (const auto call = weak.lock()) (*call)();
+    if (const auto call = weak.lock()) (*call)(-1);
   });
   return once;
 }
 
-Watch ProcessWatches::when_dead(pid_t pid, Fd pidfd, std::function<void()> then) {
+Watch ProcessWatches::when_dead(pid_t pid, Fd pidfd, Dead then) {
   if (pidfd && readable(pidfd.get())) return call_soon(std::move(then));
   // While the process lives, no other one has its number. All that can't be seen from here have 0.
   auto process = pid > 0 ? find(pid) : nullptr;

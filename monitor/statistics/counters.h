@@ -8,7 +8,7 @@
 // Of the bursts of a CPU (policy/bursts.h) a page keeps the last eight. So of more than that
 // between two looks, these stand for all.
 //
-// Nobody needs them but metrics, so nothing is counted before begin().
+// Nobody needs them but metrics and `stats --latency`, so nothing is counted before begin().
 //
 // Threading: one thread, the monitor's.
 #pragma once

@@ -162,7 +162,7 @@ void Server::hear_root(Local::socket socket, pid_t pid) {
   });
 }
 
-Watch Server::when_dead(pid_t pid, Fd pidfd, std::function<void()> then) {
+Watch Server::when_dead(pid_t pid, Fd pidfd, Dead then) {
   return watches_.when_dead(pid, std::move(pidfd), std::move(then));
 }
 
@@ -272,6 +272,7 @@ void Server::tick() {
   const Time now = steady_now();
   if (manager_ != nullptr) manager_->lives(now);
   monitor_.tick(now);
+  event_keeper_.tick(monitor_, now);
   give_back_memory();
   look_soon();
   if (monitor_.done(now)) {
@@ -304,6 +305,7 @@ void Server::run() {
   listen_to_closer();
   tick();
   io_.run();
+  event_keeper_.finish(monitor_, steady_now());
 }
 
 }  // namespace switchyard::monitor

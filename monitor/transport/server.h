@@ -18,6 +18,7 @@
 #include <string>
 #include <vector>
 
+#include "monitor/control/event_keeper.h"
 #include "monitor/monitor.h"
 #include "monitor/platform/asio.h"
 #include "monitor/platform/process_watch.h"
@@ -47,7 +48,7 @@ class Server final : public EventLoop {
   Monitor& monitor() override { return monitor_; }
   void look_soon() override;
   void look_at_those_of(ClientId client) override;
-  Watch when_dead(pid_t pid, Fd pidfd, std::function<void()> then) override;
+  Watch when_dead(pid_t pid, Fd pidfd, Dead then) override;
   void in_turn(uid_t uid, std::function<void()> request) override;
   void until(std::function<bool()> done) override;
   void after(Time span, std::function<void()> then) override;
@@ -86,6 +87,7 @@ class Server final : public EventLoop {
   asio::posix::stream_descriptor closed_;
   asio::posix::stream_descriptor history_;
   ProcessWatches watches_;
+  EventKeeper event_keeper_;
   Turns turns_;
   std::map<uid_t, Time> refusal_logged_at_;
   std::deque<std::function<bool()>> waiting_;  // for until()

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "monitor/control/reply.h"
+#include "monitor/platform/process_end.h"
 #include "monitor/platform/receive.h"
 #include "switchyard/descriptors.h"
 
@@ -248,11 +249,11 @@ void Session::share(const Frame& frame, const wire::Share& asked) {
 void Session::command(const Frame& frame) {
   Answer out = answer_command(event_loop_.monitor(), peer_, frame.payload, steady_now());
   if (out.created != 0) {
-    const auto gone = [&event_loop = event_loop_, job = out.created] {
-      event_loop.monitor().creator_died(job);
+    const auto gone = [&event_loop = event_loop_, job = out.created, pid = out.creator](int pidfd) {
+      event_loop.monitor().creator_died(job, wait_status_of(pidfd, pid));
     };
     Watch watch = event_loop_.when_dead(out.creator, {}, gone);
-    if (watch == nullptr) event_loop_.after(kUnseenCreator, gone);
+    if (watch == nullptr) event_loop_.after(kUnseenCreator, [gone] { gone(-1); });
     Job* job = event_loop_.monitor().registry().find(out.created);
     if (job != nullptr) job->creator_watch = std::move(watch);
   }
@@ -305,14 +306,14 @@ void Session::hello(const Frame& frame) {
   client_ = client->id;
   // The watch comes before anything that may fail. Without it the monitor never hears that the
   // process has ended, and keeps the client for ever.
-  watch_ =
-      event_loop_.when_dead(peer_.pid, std::move(process),
-                            [&event_loop = event_loop_, id = client_, weak = weak_from_this()] {
-                              // A child that inherited the socket may hold it open for long.
-                              if (const auto self = weak.lock()) self->close();
-                              event_loop.monitor().died(id);
-                              event_loop.look_soon();
-                            });
+  watch_ = event_loop_.when_dead(
+      peer_.pid, std::move(process),
+      [&event_loop = event_loop_, id = client_, weak = weak_from_this()](int) {
+        // A child that inherited the socket may hold it open for long.
+        if (const auto self = weak.lock()) self->close();
+        event_loop.monitor().died(id);
+        event_loop.look_soon();
+      });
   client->watched = watch_ != nullptr;
   if (!welcome(frame, *client)) return close();
   client->page->drop_sent();

@@ -39,7 +39,7 @@ class EventLoop {
   // A client rang: decide at once.
   virtual void look_at_those_of(ClientId client) = 0;
   // process_watch.h
-  [[nodiscard]] virtual Watch when_dead(pid_t pid, Fd pidfd, std::function<void()> then) = 0;
+  [[nodiscard]] virtual Watch when_dead(pid_t pid, Fd pidfd, Dead then) = 0;
   // Calls `request` when it is this user's turn.
   virtual void in_turn(uid_t uid, std::function<void()> request) = 0;
   // Calls `done` every few milliseconds, until it says so. Monitor::follow_residency() was called.

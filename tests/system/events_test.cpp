@@ -76,5 +76,27 @@ TEST_F(Events, WithoutAMonitorOrSuchAJobItSaysSo) {
   EXPECT_EQ(cli({"events", "--since", "soon"}).status, kUsage);
 }
 
+TEST_F(Events, OutliveTheMonitor) {
+  auto first = monitor({"--persist"});
+  EXPECT_EQ(cli({"run", "--name", "early", "--", loop_program(), "--count", "3"}).status, 0);
+  const Words of_early{"job begins", "job ends"};
+  ASSERT_TRUE(eventually([&] { return kinds(listed({"--job", "early"})) == of_early; }));
+  ASSERT_EQ(cli({"stop"}).status, 0);
+  first.finish(kLimit);
+  auto second = monitor({"--persist"});
+  EXPECT_EQ(kinds(listed()), Words{"monitor begins"}) << "this is what it remembers";
+  const json all = listed({"--since", "1h"});
+  EXPECT_EQ(differences(all, read_schema("events")), Words{});
+  EXPECT_EQ(kinds(all), (Words{"monitor begins", "job begins", "job ends", "monitor begins"}));
+  EXPECT_EQ(all["lost"], 0);
+  EXPECT_EQ(kinds(listed({"--since", "yesterday", "--job", "early"})), of_early);
+  EXPECT_EQ(cli({"events", "--since", "1h", "--job", "nobody"}).status, kNoSuchJobOrGpu);
+  kill_and_wait(second.pid());
+  auto third = monitor({"--persist", "--history", "none"});
+  const auto end = cli({"events", "--since", "1h"});
+  EXPECT_EQ(end.status, 0);
+  EXPECT_TRUE(says(end, "earlier events are not known: no history is kept")) << end.err;
+}
+
 }  // namespace
 }  // namespace switchyard::system_tests

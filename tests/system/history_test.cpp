@@ -90,6 +90,26 @@ TEST_F(History, TheBillAfterwardsKeepsNobodyWaitingWhoReadsTheOutput) {
   EXPECT_EQ(cli({"run", "--report=later", "--", "true"}).status, 2);
 }
 
+TEST_F(History, AnEndedJobHasTheExitStatusOfItsCommand) {
+  auto owner = monitor({"--persist"});
+  // This process is the parent. It asks for the status when the monitor has had its look.
+  auto fails = start({built("switchyard"), "run", "--name", "fails", "--", "/bin/sh", "-c",
+                      "'" + loop_program() + "' --count 3; exit 7"});
+  auto killed = loop({"--name", "killed"});
+  ::kill(killed.pid(), SIGKILL);
+  for (const char* name : {"fails", "killed"}) {
+    ASSERT_TRUE(eventually([&] { return bill(name).value("exit", json()) == "ended"; })) << name;
+  }
+  EXPECT_EQ(bill("fails")["exit_code"], 7);
+  EXPECT_TRUE(bill("fails")["exit_signal"].is_null());
+  EXPECT_TRUE(bill("killed")["exit_code"].is_null());
+  EXPECT_EQ(bill("killed")["exit_signal"], SIGKILL);
+  const auto events = cli({"events"});
+  EXPECT_NE(events.out.find("fails            ends: exit code 7\n"), std::string::npos)
+      << events.out;
+  EXPECT_NE(events.out.find("killed           ends: signal 9\n"), std::string::npos) << events.out;
+}
+
 TEST_F(History, RunSaysWhyThereIsNoBill) {
   auto owner = monitor({"--history", "none"});
   const auto end = cli({"run", "--report", "--", "/bin/sh", "-c", "exit 7"});

@@ -65,6 +65,10 @@ TEST_F(Schema, ListingsWithJobsInEachState) {
     EXPECT_EQ(faults(cli({what, "--json"}), what), Words{}) << what;
   }
   EXPECT_EQ(faults(cli({"inspect", "lender"}), "inspect"), Words{});
+  EXPECT_EQ(faults(cli({"why", "lender", "plain", "--json"}), "why"), Words{});
+  const auto stats = cli({"stats", "plain", "--latency", "--interval", "100ms", "--json"});
+  EXPECT_EQ(faults(stats, "stats"), Words{});
+  EXPECT_TRUE(json::parse(stats.out)["jobs"][0]["latency"].is_object()) << stats.out;
   EXPECT_EQ(faults(cli({"top", "--json"}), "top"), Words{});
   const Words changes[] = {{"set", "lender", "--share", "2"},
                            {"pause", "lender", "--timeout", "60s"},
@@ -79,6 +83,7 @@ TEST_F(Schema, ListingsWithJobsInEachState) {
     EXPECT_EQ(end.status, 0) << words[0] << " " << end.err;
     EXPECT_EQ(faults(end, "job"), Words{}) << words[0];
     EXPECT_EQ(faults(cli({"ps", "--json"}), "ps"), Words{}) << "after " << words[0];
+    EXPECT_EQ(faults(cli({"why", "lender", "--json"}), "why"), Words{}) << "after " << words[0];
   }
 }
 

@@ -78,16 +78,78 @@ TEST_F(Events, WhatIsForgottenIsSaid) {
 }
 
 TEST_F(Events, TheRequestSaysWhatIsWanted) {
-  json asked;
+  json asked = json::array();
   const FakeMonitor::Answer monitor = [&asked](const json& request) {
-    asked = request;
+    asked.push_back(request);
     return answer({}, false);
   };
+  EXPECT_EQ(events({"--job", "train"}, monitor).code, kOk);
+  EXPECT_EQ(asked, (json::array({{{"op", "events"}, {"target", "train"}}})));
+  asked = json::array();
   EXPECT_EQ(events({"--since", "1h", "--job", "train"}, monitor).code, kOk);
-  EXPECT_EQ(asked, (json{{"op", "events"}, {"seconds", 3600.0}, {"target", "train"}}));
-  const CommandEnd bad = events({"--since", "yesterday"}, monitor);
+  ASSERT_EQ(asked.size(), 3u);
+  EXPECT_EQ(asked[0],
+            (json{{"op", "past events"}, {"seconds", 3600.0}, {"target", "train"}, {"after", 0}}));
+  EXPECT_EQ(asked[1],
+            (json{{"op", "events"}, {"seconds", 3600.0}, {"target", "train"}, {"since", 0}}));
+  EXPECT_EQ(asked[2], (json{{"op", "events"}, {"seconds", 0}, {"target", "train"}}))
+      << "nothing came: the monitor says whether it knows the job";
+  const CommandEnd bad = events({"--since", "monday"}, monitor);
   EXPECT_EQ(bad.code, kUsage);
   EXPECT_NE(bad.err.find("--since"), std::string::npos);
+}
+
+// The answers of a monitor whose disk has events 1 to 4, in two parts, and whose memory has 4 to 6.
+json with_a_past(const json& request) {
+  if (request["op"] == "past events") {
+    json out = request["after"] == 0 ? answer({1, 2}, false, 7) : answer({3, 4}, false);
+    request["after"] == 0 ? out["more_after"] = 22 : out["last"] = 4;
+    return out;
+  }
+  const bool goes_on = request.value("since", 0) == 4;
+  return goes_on ? answer({5, 6}, false, 2) : answer({4, 5, 6}, false);
+}
+
+TEST_F(Events, WhatTheDiskHasComesFirstAndNothingComesTwice) {
+  const CommandEnd said = events({"--since", "1h", "--json"}, &with_a_past);
+  EXPECT_EQ(said.code, kOk) << said.err;
+  const json listing = json::parse(said.out);
+  EXPECT_EQ(listing["events"], (json{event(1), event(2), event(3), event(4), event(5), event(6)}));
+  EXPECT_EQ(listing["lost"], 9);
+  EXPECT_EQ(json::parse(events({"--json"}, &with_a_past).out)["events"].size(), 3u)
+      << "without --since it is what the monitor remembers";
+}
+
+TEST_F(Events, WithoutAHistoryThereIsWhatIsRemembered) {
+  int code = kFailure;
+  const FakeMonitor::Answer monitor = [&code](const json& request) -> json {
+    if (request["op"] == "events") return answer({7}, false);
+    // The second part fails.
+    if (request["after"] == 0) {
+      json out = answer({1, 2}, false);
+      out["more_after"] = 22;
+      return out;
+    }
+    return {{"ok", false}, {"code", code}, {"error", "no history"}};
+  };
+  CommandEnd said = events({"--since", "1h"}, monitor);
+  EXPECT_EQ(said.code, kOk);
+  EXPECT_EQ(said.out, "2001-09-09 01:46:47.000  train            event 7\n");
+  EXPECT_EQ(said.err, "switchyard: earlier events are not known: no history\n");
+  code = kUsage;  // a monitor of an earlier version
+  said = events({"--since", "1h"}, monitor);
+  EXPECT_EQ(said.out, "2001-09-09 01:46:47.000  train            event 7\n");
+  EXPECT_EQ(said.err, "");
+}
+
+TEST_F(Events, AJobOfWhichNothingIsKnownIsNone) {
+  const FakeMonitor::Answer monitor = [](const json& request) -> json {
+    if (request["op"] == "events" && !request.contains("since")) {
+      return {{"ok", false}, {"code", kNoSuchJobOrGpu}, {"error", "no event is about it"}};
+    }
+    return answer({}, false);
+  };
+  EXPECT_EQ(events({"--since", "1h", "--job", "x"}, monitor).code, kNoSuchJobOrGpu);
 }
 
 TEST_F(Events, WhoFollowsGoesOnWhereItWasAndIsToldWhatItLost) {

@@ -163,7 +163,9 @@ json bills(const json& request, int& asked) {
   json reply = reply_of(json::array({row_of("slurm-42", 3, 0), row_of("other", 5, 0)}));
   reply["ok"] = true;
   reply["rows"][0]["exit"] = "ended";
+  reply["rows"][0]["exit_code"] = 0;
   if (asked > 0) reply["rows"][1]["exit"] = "ended";
+  if (asked > 0) reply["rows"][1]["exit_signal"] = 9;
   if (request["slurm_job"] != "42") reply["rows"] = json::array();
   ++asked;
   return reply;
@@ -180,6 +182,8 @@ TEST(ReportSlurmJob, ItsBillIsALineForEachOfItsJobsOnceAllHaveEnded) {
   EXPECT_EQ(end.out.rfind("job slurm-42: 3 s on the GPU, ", 0), 0u) << end.out;
   EXPECT_NE(end.out.find("\njob other: 5 s on the GPU, "), std::string::npos) << end.out;
   EXPECT_EQ(end.out.find("not ended"), std::string::npos) << end.out;
+  EXPECT_NE(end.out.find("; exit code 0\n"), std::string::npos) << end.out;
+  EXPECT_NE(end.out.find("; ended by signal 9\n"), std::string::npos) << end.out;
 }
 
 TEST(ReportSlurmJob, WhatIsNoNumberAndWhatDoesNotGoWithItIsRefused) {

@@ -12,6 +12,7 @@
 #include "tests/tools/fake_monitor.h"
 #include "tools/stats/communication.h"
 #include "tools/stats/ended.h"
+#include "tools/stats/latency.h"
 #include "tools/stats/noise.h"
 #include "tools/stats/progress.h"
 #include "tools/stats/rates.h"
@@ -54,6 +55,74 @@ TEST(Stats, ARateIsThatOfTheBusiestRankAndProcess) {
   EXPECT_EQ(communicator["bytes_per_second"], 2000.0);
   EXPECT_EQ(communicator["behind"],
             (json{{{"rank", 1}, {"pid", 101}, {"operations", 10}, {"last_seconds", 0.5}}}));
+}
+
+json burst_waits(std::initializer_list<int> counts, double sum) {
+  const json most = {1e-4, 2e-4, nullptr};
+  json buckets = json::array();
+  for (const int count : counts) {
+    buckets.push_back({{"most_seconds", most[buckets.size()]}, {"count", count}});
+  }
+  return {{"sum_seconds", sum}, {"buckets", std::move(buckets)}};
+}
+
+json with_waits(const json& waits) {
+  return {{"jobs", {{{"job", "j1"}, {"name", "chat"}, {"burst_waits", waits}}}}};
+}
+
+TEST(Latency, IsWhatCameBetweenTheTwoLooks) {
+  const json job = rates(with_waits(burst_waits({10, 5, 1}, 1.5)),
+                         with_waits(burst_waits({40, 5, 11}, 2.0)), 2)["jobs"][0];
+  const json& latency = job["latency"];
+  EXPECT_EQ(latency["waits"], 40);
+  EXPECT_EQ(latency["sum_seconds"], 0.5);
+  EXPECT_EQ(latency["buckets"], (json{{{"most_seconds", 1e-4}, {"count", 30}},
+                                      {{"most_seconds", 2e-4}, {"count", 0}},
+                                      {{"most_seconds", nullptr}, {"count", 10}}}));
+  EXPECT_EQ(latency_text(job),
+            "chat: 40 waits of bursts for the GPU in 2.0 s, 12.5 ms on average\n"
+            "  up to 0.1 ms       30 ##############################\n"
+            "  up to 0.2 ms        0 \n"
+            "  longer             10 ##########\n");
+}
+
+// The monitor was replaced: its counts begin anew.
+TEST(Latency, NeverFallsBelowZero) {
+  const json job = rates(with_waits(burst_waits({10, 5, 1}, 1.5)),
+                         with_waits(burst_waits({0, 6, 0}, 0.1)), 2)["jobs"][0];
+  EXPECT_EQ(job["latency"]["waits"], 1);
+  EXPECT_EQ(job["latency"]["sum_seconds"], 0);
+}
+
+TEST(Latency, WhereThereIsNoneTheTextSaysWhy) {
+  const json none = with_waits(burst_waits({0, 0, 0}, 0));
+  EXPECT_EQ(latency_text(rates(none, none, 2)["jobs"][0]),
+            "chat: no burst was seen to wait in 2.0 s\n");
+  const json low = rates(with_waits(nullptr), with_waits(nullptr), 2)["jobs"][0];
+  EXPECT_TRUE(low["latency"].is_null());
+  EXPECT_EQ(latency_text(low),
+            "chat: its waits are not counted: they are those of jobs of priority high\n");
+}
+
+TEST(Latency, IsAskedForAndSaysWhichWaitsItSees) {
+  json asked = json::array();
+  int count = 0;
+  const auto monitor = FakeMonitor::answering([&](const json& request) -> json {
+    asked.push_back(request.contains("latency"));
+    count += 10;
+    json out = with_waits(burst_waits({count, 0, 0}, 0));
+    out["ok"] = true;
+    return out;
+  });
+  const auto said =
+      run_command(monitor.socket(), {&add_stats}, {"stats", "--latency", "--interval", "10ms"});
+  EXPECT_EQ(said.code, kOk) << said.err;
+  EXPECT_EQ(asked, (json{true, true}));
+  EXPECT_NE(said.out.find("chat: 10 waits of bursts"), std::string::npos) << said.out;
+  EXPECT_NE(said.out.find("while a lower job works beside it"), std::string::npos) << said.out;
+  asked = json::array();
+  run_command(monitor.socket(), {&add_stats}, {"stats", "--interval", "10ms"});
+  EXPECT_EQ(asked, (json{false, false}));
 }
 
 TEST(Stats, TheListingNamesItsMonitor) {

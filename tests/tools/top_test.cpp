@@ -5,7 +5,11 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdlib>
+#include <future>
+#include <optional>
+#include <thread>
 #include <utility>
 
 #include "fake_monitor.h"
@@ -386,6 +390,32 @@ TEST(TopOrders, WhatTheMonitorRefusesIsSaid) {
   EXPECT_EQ(asked, (json{{"op", "resume"}, {"target", "j1"}}));
   carry_out({Order::What::kSetPriority, "j1", "train", "high"});
   EXPECT_EQ(asked, (json{{"op", "set"}, {"target", "j1"}, {"priority", "high"}}));
+  ::unsetenv("SWITCHYARD_SOCKET");
+}
+
+TEST(TopOrders, NobodyWaitsForAnAnswerThatDoesNotCome) {
+  std::promise<void> may_answer;
+  const auto answer = [&](const json&) -> json {
+    may_answer.get_future().wait();
+    return {{"ok", false}, {"code", 5}, {"error", "'train' is bob's job"}};
+  };
+  const auto monitor = FakeMonitor::answering(answer);
+  ::setenv("SWITCHYARD_SOCKET", monitor.socket().c_str(), 1);
+  UnderWay order;
+  EXPECT_FALSE(order.busy());
+  EXPECT_EQ(order.finished(), std::nullopt);
+  order.begin({Order::What::kPause, "j1", "train", ""});
+  EXPECT_TRUE(order.busy());
+  EXPECT_EQ(order.finished(), std::nullopt) << "it has no answer yet";
+  may_answer.set_value();
+  std::optional<std::string> came;
+  while (!came) {
+    came = order.finished();
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  EXPECT_EQ(*came, "'train' is bob's job");
+  EXPECT_FALSE(order.busy());
+  EXPECT_EQ(order.finished(), std::nullopt) << "it comes once";
   ::unsetenv("SWITCHYARD_SOCKET");
 }
 

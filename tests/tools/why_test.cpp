@@ -330,6 +330,25 @@ TEST(WhyCommand, LooksTwiceOnlyWhereThatIsPartOfTheAnswer) {
   EXPECT_EQ(command({"train"}, job, job).asked, 2);
 }
 
+TEST(WhyCommand, AsJsonItHasTheStateTheParagraphAndWhatItHadLately) {
+  const json paused = by_person(train("paused", "pause"), "root");
+  const Said once = command({"train", "--json"}, paused, paused);
+  ASSERT_EQ(once.code, kOk) << once.err;
+  const json listing = json::parse(once.out);
+  ASSERT_EQ(listing["jobs"].size(), 1u);
+  const json& job = listing["jobs"][0];
+  EXPECT_EQ(listing["schema_version"], kSchemaVersion);
+  EXPECT_EQ(job["state"], "paused");
+  EXPECT_EQ(job["reason"], "pause");
+  EXPECT_EQ(job["state_by"]["user"], "root");
+  EXPECT_EQ(job["why"], why(paused));
+  EXPECT_TRUE(job["lately"].is_null());
+  const json runs = train("running", nullptr);
+  const json had = json::parse(command({"train", "--json"}, runs, runs).out)["jobs"][0]["lately"];
+  EXPECT_GT(had["interval_seconds"], 0.9);
+  EXPECT_TRUE(had["waits_ratio"].is_object());
+}
+
 TEST(WhyCommand, AJobThatIsNotThereOrEndsMeanwhileIs4) {
   const json job = train("running", nullptr);
   EXPECT_EQ(command({"other"}, job, job).code, kNoSuchJobOrGpu);

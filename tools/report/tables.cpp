@@ -214,7 +214,9 @@ std::vector<const char*> csv_keys(const std::string& by) {
             "ended_unix_seconds",
             "exit",
             "lived_seconds",
-            "slurm_job"};
+            "slurm_job",
+            "exit_code",
+            "exit_signal"};
   } else if (by == "slurmjob") {
     keys = {"slurm_job", "user", "uid", "jobs"};
   } else if (by == "user") {
@@ -289,11 +291,16 @@ std::string report_csv(const std::string& by, const json& rows, const json& unma
 
 std::string bill_text(const json& row) {
   const Times times = times_of(row);
+  const auto code = real_of(row, "exit_code");
+  const auto signal = real_of(row, "exit_signal");
+  const std::string end = code     ? fmt::format("; exit code {:.0f}", *code)
+                          : signal ? fmt::format("; ended by signal {:.0f}", *signal)
+                                   : "";
   return fmt::format(
-      "job {}: {} on the GPU, waited {}, paused {}, idle {}; memory {} at most, {} on average",
+      "job {}: {} on the GPU, waited {}, paused {}, idle {}; memory {} at most, {} on average{}",
       text_of(row, "name"), gpu_time(row), short_time(times.waited), short_time(times.paused),
       short_time(times.idle), human_bytes(number_of(row, "memory_peak_bytes")),
-      human_bytes(number_of(row, "memory_mean_bytes")));
+      human_bytes(number_of(row, "memory_mean_bytes")), end);
 }
 
 }  // namespace switchyard::tools

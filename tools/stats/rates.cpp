@@ -5,6 +5,7 @@
 #include "tools/base/output.h"
 #include "tools/stats/communication.h"
 #include "tools/stats/ended.h"
+#include "tools/stats/latency.h"
 #include "tools/stats/progress.h"
 
 namespace switchyard::tools {
@@ -122,6 +123,7 @@ json rate_job(const json& before, const json& after, double elsewhere) {
               {"communicators", std::move(communicators)}};
   out.update(rate_progress(before, after, seconds));
   out.update(rate_communication(after));
+  out["latency"] = rate_latency(before, after);
   return out;
 }
 

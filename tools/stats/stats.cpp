@@ -19,6 +19,7 @@
 #include "tools/base/unserved.h"
 #include "tools/stats/communication.h"
 #include "tools/stats/ended.h"
+#include "tools/stats/latency.h"
 #include "tools/stats/noise.h"
 #include "tools/stats/progress.h"
 #include "tools/stats/rates.h"
@@ -33,6 +34,7 @@ struct Options {
   Selection selection;
   std::optional<std::string> interval;
   bool watch = false;
+  bool latency = false;
   bool json = false;
 };
 
@@ -48,6 +50,8 @@ constexpr char kExamples[] = R"(Examples:
   switchyard stats train --interval 10s
   switchyard stats train --watch
   switchyard stats train --json | jq '.jobs[].iterations_per_second'
+  switchyard stats chat --latency --interval 10s
+      how long its bursts of work waited for the GPU, as a histogram
 
 IT/S are iterations, by what repeats in the sequence of a job's collectives, or of its kernels and
 graphs where it has none. Kernels are looked at while somebody asks and for a minute after that,
@@ -193,6 +197,11 @@ void print(const nlohmann::json& listing) {
   }
 }
 
+void print_latency(const nlohmann::json& jobs) {
+  for (const auto& job : jobs) fmt::print("{}", latency_text(job));
+  if (!jobs.empty()) fmt::print("{}\n", paint(Tone::kFaint, kLatencySees));
+}
+
 // 'train', or as many as there are.
 std::string named(const Options& options) {
   return fmt::format("'{}'", fmt::join(options.selection.words, "', '"));
@@ -205,7 +214,9 @@ struct Look {
 
 // `earlier`: the last look, whose jobs may have ended since, and the monitor with the last of them.
 Result<Look> ask(const Options& options, const Look* earlier = nullptr) {
-  auto reply = MonitorClient::ask_any({{"op", "ps"}, {"iterations", true}});
+  nlohmann::json request{{"op", "ps"}, {"iterations", true}};
+  if (options.latency) request["latency"] = true;
+  auto reply = MonitorClient::ask_any(request);
   const bool ended =
       !reply && earlier != nullptr && reply.error().code == kMonitorUnreachable && monitor_absent();
   if (ended || (!reply && is_unserved(reply.error()))) {
@@ -277,6 +288,7 @@ bool show(const Options& options, nlohmann::json listing) {
     // The upper left corner, and nothing below.
     if (options.watch && colours(stdout)) fmt::print("\x1b[H\x1b[J");
     print(listing);
+    if (options.latency) print_latency(list_of(listing, "jobs"));
   }
   return output_written();
 }
@@ -322,6 +334,7 @@ void add_stats(CommandLine& line) {
   take_jobs_or_all(sub, options->selection);
   sub.option("--interval", "TIME", options->interval, "count for so long (1s)")
       .flag("--watch", options->watch, "go on, with one listing for each interval")
+      .flag("--latency", options->latency, "how long bursts of high jobs waited for the GPU")
       .monitor_options(options->json)
       .acts([options] { return stats(*options); });
 }

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <map>
 #include <utility>
@@ -136,6 +137,17 @@ std::string carry_out(const Order& order) {
       break;
   }
   return "";
+}
+
+// Where there can be no thread, finished() carries it out.
+void UnderWay::begin(Order order) {
+  answer_ = std::async([order = std::move(order)] { return carry_out(order); });
+}
+
+std::optional<std::string> UnderWay::finished() {
+  const bool waits =
+      !busy() || answer_.wait_for(std::chrono::seconds(0)) == std::future_status::timeout;
+  return waits ? std::nullopt : std::optional(answer_.get());
 }
 
 }  // namespace switchyard::tools::top

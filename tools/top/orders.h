@@ -5,16 +5,32 @@
 // a PID that has changed hands meanwhile gets nothing. In another PID namespace than the monitor's,
 // its PIDs are somebody else's, and there is no signal.
 //
-// Threading: blocks for as long as the monitor takes; call it from the only thread.
+// Threading: carry_out() blocks for as long as the monitor takes, in a thread of UnderWay. Only the
+// answer is shared with the thread that draws.
 #pragma once
 
+#include <future>
+#include <optional>
 #include <string>
 
 #include "tools/top/model.h"
 
 namespace switchyard::tools::top {
 
-// What came of it, in a line.
+// The answer, in a line.
 std::string carry_out(const Order& order);
+
+// One order at a time, while the screen goes on. Its end waits for the answer.
+class UnderWay {
+ public:
+  // REQUIRES: none is.
+  void begin(Order order);
+  bool busy() const { return answer_.valid(); }
+  // The answer, once: when it has come.
+  std::optional<std::string> finished();
+
+ private:
+  std::future<std::string> answer_;
+};
 
 }  // namespace switchyard::tools::top

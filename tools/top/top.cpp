@@ -114,17 +114,27 @@ int print_frames(const Options& options, top::Look seen, Milliseconds again) {
   }
 }
 
+// An answer that has come is shown so soon.
+constexpr Milliseconds kAnswerShown{50};
+
 // Until a key or a signal ends it.
-void show_on(top::Screen& screen, top::Look seen, Milliseconds interval) {
+void show_on(top::Screen& screen, top::UnderWay& order_under_way, top::Look seen,
+             Milliseconds interval) {
   top::Model model;
   model.take(std::move(seen), Clock::now());
   auto due = Clock::now() + interval;
   for (;;) {
+    if (const auto answer = order_under_way.finished()) {
+      model.say(*answer);
+      due = Clock::now();
+    }
     screen.show(top::draw(model, screen.size(), Clock::now()));
-    const auto left = std::chrono::ceil<Milliseconds>(due - Clock::now());
+    auto left = std::chrono::ceil<Milliseconds>(due - Clock::now());
+    if (order_under_way.busy()) left = std::min(left, kAnswerShown);
     const int key = screen.key(std::max(left, Milliseconds{0}));
     if (key == top::Screen::kAskedToEnd) return;
     if (key == top::Screen::kNoKey) {
+      if (Clock::now() < due) continue;
       auto next = look();
       next ? model.take(std::move(*next), Clock::now()) : model.miss(next.error().text);
       due = Clock::now() + interval;
@@ -132,16 +142,19 @@ void show_on(top::Screen& screen, top::Look seen, Milliseconds interval) {
       const auto order = model.press(key, top::page_of(model, screen.size()));
       if (!order) continue;
       if (order->what == top::Order::What::kQuit) return;
+      if (order_under_way.busy()) {
+        model.say("not done: the last order has no answer yet");
+        continue;
+      }
       model.say(text_of_order(*order) + " ...");
-      screen.show(top::draw(model, screen.size(), Clock::now()));
-      model.say(carry_out(*order));
-      due = Clock::now();
+      order_under_way.begin(*order);
     }
   }
 }
 
 int show(top::Look seen, Milliseconds interval, std::unique_ptr<top::Screen> screen) {
-  show_on(*screen, std::move(seen), interval);
+  top::UnderWay order;  // the terminal is given back before its answer is waited for
+  show_on(*screen, order, std::move(seen), interval);
   screen.reset();  // the terminal is as it was
   if (const int number = top::Screen::end_signal(); number != 0) {
     ::signal(number, SIG_DFL);

@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "tools/base/monitor_client.h"
+#include "tools/base/output.h"
 #include "tools/base/targets.h"
 #include "tools/base/terminal.h"
 #include "tools/stats/rates.h"
@@ -25,6 +26,7 @@ constexpr char kExamples[] = R"(Examples:
   switchyard why train
       what it waits for, since when, whose doing that is, and what would help
   switchyard why --user alice --state held,waiting
+  switchyard why train --json | jq -r '.jobs[].state_by.name'
 
 A job that runs is told with what it had of the GPU within the last second, and with whose time
 slices it waited for. The command looks for a second then. NAME is a job's name or id, the
@@ -41,9 +43,36 @@ const json& job_of(const json& listing, const std::string& id) {
   return none;
 }
 
-int why(const Selection& selection) {
-  const auto look = look_at(selection);
+json listed(const Told& told) {
+  json out = json::object();
+  for (const char* key : {"job", "name", "user", "state", "reason", "state_text",
+                          "state_since_seconds", "state_by"}) {
+    out[key] = told.job.value(key, json());
+  }
+  out["why"] = told.why;
+  out["lately"] = nullptr;
+  if (told.lately.is_null()) return out;
+  for (const char* key :
+       {"interval_seconds", "gpu_seconds", "gpu_seconds_estimated", "waits_ratio", "slices_of"}) {
+    out["lately"][key] = told.lately.value(key, json());
+  }
+  return out;
+}
+
+struct Options {
+  Selection selection;
+  bool json = false;
+};
+
+int why(const Options& options) {
+  const auto look = look_at(options.selection);
   if (!look) return fail(look.error());
+  if (options.json) {
+    json jobs = json::array();
+    for (const Told& told : look->told) jobs.push_back(listed(told));
+    print_json({{"jobs", std::move(jobs)}});
+    return kOk;
+  }
   for (std::size_t i = 0; i < look->told.size(); ++i) {
     fmt::print("{}{}\n", i == 0 ? "" : "\n", filled(look->told[i].why, terminal_columns()));
   }
@@ -78,7 +107,8 @@ Result<Look> look_at(const Selection& selection) {
   for (const std::string& id : ids) {
     const json& job = job_of(*listing, id);
     if (job.is_null()) continue;
-    look.told.push_back({job, why_text(list_of(*listing, "jobs"), job, job_of(lately, id))});
+    const json& had = job_of(lately, id);
+    look.told.push_back({job, why_text(list_of(*listing, "jobs"), job, had), had});
   }
   if (look.told.empty()) return Error{kNoSuchJobOrGpu, "the job ended meanwhile"};
   look.listing = std::move(*listing);
@@ -86,10 +116,10 @@ Result<Look> look_at(const Selection& selection) {
 }
 
 void add_why(CommandLine& line) {
-  const auto selection = std::make_shared<Selection>();
+  const auto options = std::make_shared<Options>();
   Subcommand sub = line.add("why", "say why a job does not run, or is slow", kExamples);
-  take_jobs(sub, *selection);
-  sub.socket_option().acts([selection] { return why(*selection); });
+  take_jobs(sub, options->selection);
+  sub.monitor_options(options->json).acts([options] { return why(*options); });
 }
 
 }  // namespace switchyard::tools

@@ -18,6 +18,7 @@ void add_why(CommandLine& line);
 struct Told {
   nlohmann::json job;
   std::string why;
+  nlohmann::json lately;  // as rates() lists it; null: nobody looked
 };
 // NOLINTNEXTLINE(bugprone-exception-escape): to move JSON throws nothing
 struct Look {

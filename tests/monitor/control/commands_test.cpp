@@ -55,6 +55,35 @@ TEST(Commands, NonsenseIsAUsageErrorNeverMore) {
   EXPECT_TRUE(rig.monitor.registry().jobs().empty());
 }
 
+TEST(Commands, WaitsOfBurstsAreListedForWhoeverAsks) {
+  Rig rig;
+  const Joined high = rig.runs({.job = "a", .name = "a", .priority = "high"});
+  rig.runs({.job = "b", .name = "b"});
+  const auto waits = [&] {
+    rig.pass(milliseconds(200));
+    return rig.ask({{"op", "ps"}, {"latency", true}})["jobs"][0]["burst_waits"];
+  };
+  const auto burst = [&](std::uint32_t number, std::uint16_t us) {
+    high.shim.gate().counts[number % abi::kCountedBursts] = 5;
+    high.lane().burst_cpu_us[number % abi::kCountedBursts] = 10;
+    high.lane().burst_waited_us[number % abi::kCountedBursts] = us;
+    high.shim.gate().bursts = number;
+  };
+  EXPECT_FALSE(rig.ask({{"op", "ps"}})["jobs"][0].contains("burst_waits"));
+  burst(1, 150);
+  EXPECT_EQ(waits()["sum_seconds"], 0) << "before it was asked, nothing was counted";
+  waits();
+  burst(2, 150);
+  burst(3, 60'000);
+  const json counted = waits();
+  ASSERT_EQ(counted["buckets"].size(), BurstWaits::kMostUs.size() + 1);
+  EXPECT_EQ(counted["buckets"][1], (json{{"most_seconds", 2e-4}, {"count", 1}}));
+  EXPECT_EQ(counted["buckets"].back(), (json{{"most_seconds", nullptr}, {"count", 1}}));
+  EXPECT_DOUBLE_EQ(counted["sum_seconds"], 0.06015);
+  const json listing = rig.ask({{"op", "ps"}, {"latency", true}});
+  EXPECT_TRUE(listing["jobs"][1]["burst_waits"].is_null()) << "it is not of priority high";
+}
+
 TEST(Commands, ADeeplyNestedRequestIsRefusedWhateverTheStack) {
   Rig rig;
   rig.ask({{"op", "create"}, {"card", {{"name", "x"}}}});

@@ -281,6 +281,26 @@ TEST_F(HistoryDatabase, AnEndedJobIsFinalAndItsIdMayComeAgain) {
   EXPECT_EQ(all[1]["gpu_seconds"], 9) << "the next monitor continues the one that lives";
 }
 
+TEST_F(HistoryDatabase, HowAJobEndedIsKeptWhereItIsKnown) {
+  const char* ends[] = {"", "exit code 3", "signal 9", "written by another version"};
+  for (JobKey key = 1; key <= 4; ++key) {
+    JobRow row = job(std::to_string(key));
+    row.ended = kNow + 20;
+    row.exit = ends[key - 1];
+    ASSERT_TRUE(write_one(key, row, 490'000, 3));
+  }
+  const json all = rows(By::kJob);
+  ASSERT_EQ(all.size(), 4u);
+  for (const json& row : all) EXPECT_EQ(row["exit"], "ended");
+  for (const int unknown : {0, 3}) {
+    EXPECT_TRUE(all[unknown]["exit_code"].is_null() && all[unknown]["exit_signal"].is_null());
+  }
+  EXPECT_EQ(all[1]["exit_code"], 3);
+  EXPECT_TRUE(all[1]["exit_signal"].is_null());
+  EXPECT_TRUE(all[2]["exit_code"].is_null());
+  EXPECT_EQ(all[2]["exit_signal"], 9);
+}
+
 TEST_F(HistoryDatabase, AJobThatTheNextMonitorDoesNotFindIsLost) {
   ASSERT_TRUE(write_one(1, job("a"), 490'000, 3));
   ASSERT_TRUE(write_one(2, job("b"), 490'000, 3));

@@ -125,7 +125,7 @@ TEST(Journal, WhatComesWithEachTurnPushesOutNothingRare) {
 TEST(Journal, AnEndedJobHasItsNameAsLongAsItsEnd) {
   Journal journal(4, 4);
   journal.job_begins(1, {"j1", "first", 1000}, 77, seconds(1));
-  journal.job_ends(1, seconds(2));
+  journal.job_ends(1, std::nullopt, seconds(2));
   journal.job_begins(2, {"j2", "second", 1001}, 78, seconds(3));
   ASSERT_NE(journal.name_of(1), nullptr);
   EXPECT_EQ(journal.name_of(1)->name, "first");

@@ -54,6 +54,25 @@ TEST(HistoryRows, AJobsEndIsKeptAndItsCommandToo) {
   EXPECT_EQ(rows.jobs.at(1).started, 100);
 }
 
+TEST(HistoryRows, EventsAreKeptInOrderAndTakeNoRoomOfBills) {
+  Rows rows;
+  for (std::uint64_t i = 0; i < 10; ++i) {
+    Rows later;
+    for (std::uint64_t k = 0; k < Rows::kMostEvents / 9; ++k) {
+      later.events.push_back({.number = i * (Rows::kMostEvents / 9) + k});
+    }
+    rows.add(std::move(later), 1);
+  }
+  ASSERT_EQ(rows.events.size(), Rows::kMostEvents);
+  for (std::uint64_t i = 0; i < Rows::kMostEvents; ++i) ASSERT_EQ(rows.events[i].number, i);
+  EXPECT_FALSE(rows.empty());
+  Rows later;
+  later.events.push_back({});
+  later.bills[{1, 1, 0}].gpu_seconds = 2;
+  EXPECT_EQ(rows.add(std::move(later), 1), 1u) << "the event, not the bill";
+  EXPECT_EQ(rows.bills.size(), 1u);
+}
+
 TEST(HistoryRows, BeyondTheBoundNewKeysAreLostAndOldOnesGrowOn) {
   Rows rows = some(1, 0);
   Rows later = some(1, 0);

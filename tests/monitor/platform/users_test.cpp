@@ -173,7 +173,7 @@ TEST(ProcessWatches, HaveOneDescriptorForAProcessHoweverManyThereAre) {
   const pid_t child = sleeper();
   int called = 0;
   std::vector<Watch> all;
-  for (int i = 0; i < 100; ++i) all.push_back(watches.when_dead(child, {}, [&] { ++called; }));
+  for (int i = 0; i < 100; ++i) all.push_back(watches.when_dead(child, {}, [&](int) { ++called; }));
   EXPECT_EQ(watches.processes(), 1u);
   all.resize(40);
   ::kill(child, SIGKILL);
@@ -186,7 +186,7 @@ TEST(ProcessWatches, HaveOneDescriptorForAProcessHoweverManyThereAre) {
   all.clear();
   EXPECT_EQ(watches.processes(), 0u);
   bool dead = false;
-  const Watch late = watches.when_dead(child, {}, [&] { dead = true; });
+  const Watch late = watches.when_dead(child, {}, [&](int) { dead = true; });
   ASSERT_NE(late, nullptr);
   io.restart();
   io.poll();
