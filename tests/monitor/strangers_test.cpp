@@ -123,6 +123,23 @@ TEST(Strangers, WorkOfATickGrowsWithTheJobsAndNotWithTheirSquare) {
   EXPECT_LT(units_of(96, 96), 6 * few) << few;
 }
 
+// As one process with all of its user's connections is.
+TEST(Strangers, AskingWhatLateRanksDoCostsTheSameWhereOneProcessIsAllOfThem) {
+  struct Some : StrangersThatClaim {
+    void TestBody() override {}
+    std::uint64_t units_of(bool one_process) {
+      come(96, 1, false);
+      for (const Liar& each : all) {
+        if (one_process) each.joined().client->peer.pid = all.front().joined().client->peer.pid;
+      }
+      return units();
+    }
+  } many, one;
+  const std::uint64_t of_many = many.units_of(false);
+  EXPECT_GT(of_many, StallWatch::kMostAsked * Work::kOfQuestion);
+  EXPECT_LT(one.units_of(true), 2 * of_many);
+}
+
 TEST_F(StrangersThatClaim, CommunicatorsAreLookedAtUpToWhatOneUserMayHave) {
   const Joined mine = rig.join({.name = "mine"}, 0);
   mine.shim.joins_communicator(1, 0, 2, abi::kMostCommunicators - 1);
