@@ -205,6 +205,32 @@ TEST_F(StrangersThatClaim, RingsCostWhatTheirUserMayCostInATick) {
   EXPECT_GT(cost_of(ring[0]), 0u) << "the next tick is another one";
 }
 
+TEST(Strangers, AListingLooksAtJobsAnewAsLongAsItsUserMayCostSomethingInATick) {
+  Rig rig;
+  rig.join({.name = "theirs"}, kStranger);
+  const Joined other = rig.join({.name = "other"}, kStranger + 1);
+  rig.pass(milliseconds(200));
+  const auto state_told_to = [&](uid_t who) -> std::string {
+    const json listing = rig.ask({{"op", "ps"}}, who);
+    EXPECT_EQ(listing["jobs"].size(), 2u);
+    return listing["jobs"][1]["state"];
+  };
+  Work& work = rig.monitor.registry().work();
+  const std::uint64_t before = work.spent(kStranger);
+  EXPECT_EQ(state_told_to(kStranger), "idle");
+  EXPECT_GE(work.spent(kStranger) - before, 2u) << "a look at each";
+  work.spend(kStranger, Work::kMostOfUser);
+  const std::uint64_t after = work.spent(kStranger);
+  other.shim.open_context();
+  other.shim.launch();
+  rig.now += milliseconds(1);
+  EXPECT_EQ(state_told_to(kStranger), "idle") << "as of the tick";
+  EXPECT_EQ(work.spent(kStranger), after);
+  EXPECT_EQ(state_told_to(kStranger + 1), "running") << "others see what is";
+  rig.pass(milliseconds(200));
+  EXPECT_EQ(state_told_to(kStranger), "running");
+}
+
 TEST_F(StrangersThatClaim, AQuestionCostsNoMoreThanWhatIsKeptOfAUser) {
   come(40, 4);
   rig.ask({{"op", "ps"}, {"iterations", true}});
