@@ -33,8 +33,9 @@
 //   {"op":"status"}                     → "monitor", "gpus"
 //   {"op":"ps","after"?:0}              → "jobs", "outside". With "after" some of the jobs: while
 //                                         there are more, "more_after" stands in place of
-//                                         "outside": ask again with its value. Without "after" a
-//                                         listing that no frame takes is refused.
+//                                         "outside": ask again with its value. States and sums of
+//                                         all parts are as of the first. Without "after" a listing
+//                                         that no frame takes is refused.
 //                                         With "latency" a job of priority high has "burst_waits":
 //                                         waits of its bursts for the GPU since anybody asked so
 //                                         first, "sum_seconds" and "buckets"

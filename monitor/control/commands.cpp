@@ -231,9 +231,31 @@ bool only_reads(const std::string& op) {
          op == "report" || op == "timeline";
 }
 
+// People see fresh figures, but can't make us ask the driver all the time. The later parts of a
+// listing are as of its first one: to look at all jobs takes longer than to list some of them.
+// A user without anything left of its budget is told what the last tick saw.
+void look_for_listing(Monitor& monitor, uid_t account, bool of_jobs, bool goes_on, Time now) {
+  Registry& registry = monitor.registry();
+  if (!registry.may_work(account)) return;
+  const std::uint64_t before = monitor.work();
+  const bool changed = of_jobs && standing::look_at_all(registry, now);
+  if (!goes_on) {
+    for (std::size_t gpu = 0; gpu < monitor.gpus().size(); ++gpu) {
+      monitor.sampler().measure_if_old(gpu, now);
+    }
+    monitor.look(now);
+    if (of_jobs) monitor.count_usage(now);
+    if (of_jobs) monitor.look_at_unmanaged(now);
+  } else if (changed) {
+    monitor.look_at_status(now);
+  }
+  registry.work().spend(account, 1 + monitor.work() - before);
+}
+
 json dispatch(Monitor& monitor, const Peer& peer, const json& request, Time now, Answer& answer) {
   const std::string op = text_of(request, "op").value_or("");
   if (monitor.settings().observes && !only_reads(op)) return refusal(kRefusedByPolicy, kObserves);
+  answer.looks = !only_reads(op);
   if (op == "version") {
     json out = success();
     out["version"] = kVersion;
@@ -242,18 +264,13 @@ json dispatch(Monitor& monitor, const Peer& peer, const json& request, Time now,
     return out;
   }
   if (op == "status" || op == "ps") {
-    json out = success();
-    // People see fresh figures, but can't make us ask the driver all the time.
-    for (std::size_t i = 0; i < monitor.gpus().all().size(); ++i) {
-      monitor.sampler().measure_if_old(i, now);
-    }
-    if (op == "ps") standing::look_at_all(monitor.registry(), now);
     if (request.contains("iterations")) monitor.statistics().ask(now);
     if (request.contains("latency")) monitor.statistics().counters.begin();
-    monitor.look(now);
-    monitor.count_usage(now);
-    monitor.look_at_unmanaged(now);
-    out.update(op == "ps" ? list_jobs(monitor, peer, request, now) : list_status(monitor, now));
+    const bool goes_on = op == "ps" && goes_on_after(request).value_or(0) != 0;
+    look_for_listing(monitor, peer.account(), op == "ps", goes_on, now);
+    answer.looks = !goes_on;  // or nobody comes when the next of its deadlines is due
+    json out = op == "ps" ? list_jobs(monitor, peer, request, now) : list_status(monitor, now);
+    out.update(success());
     return out;
   }
   if (op == "report" || op == "past events") {

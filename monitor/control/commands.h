@@ -30,6 +30,7 @@ struct Answer {
   pid_t creator = 0;
   // What the answer waits for: `json` is as of now.
   Awaits awaits = Awaits::kNothing;
+  bool looks = true;  // all jobs are to be looked at soon
   JobKey job = 0;
   // A question to the history, which answers instead.
   std::optional<history::Query> report = std::nullopt;

@@ -383,15 +383,22 @@ json list_monitor(const Monitor& monitor) {
 
 }  // namespace
 
-json list_jobs(Monitor& monitor, const Peer& peer, const json& request, Time now) {
+std::optional<JobKey> goes_on_after(const json& request) {
   const auto after = request.find("after");
   const bool in_parts = after != request.end() && after->is_number_unsigned();
+  return in_parts ? std::optional(after->get<JobKey>()) : std::nullopt;
+}
+
+json list_jobs(Monitor& monitor, const Peer& peer, const json& request, Time now) {
+  const auto after = goes_on_after(request);
   const auto& all = monitor.registry().jobs();
   json jobs = json::array();
   std::size_t bytes = 0;
-  auto job = in_parts ? all.upper_bound(after->get<JobKey>()) : all.begin();
-  for (; job != all.end() && (!in_parts || bytes < kPartBytes); ++job) {
+  auto job = after ? all.upper_bound(*after) : all.begin();
+  for (; job != all.end() && (!after || bytes < kPartBytes); ++job) {
     std::size_t of_ranks = 0;
+    // It came since the last look.
+    if (!monitor.statuses().knows(job->second)) monitor.look_at_status(now);
     jobs.push_back(list_job(monitor, job->second, now, of_ranks));
     if (request.contains("latency")) {
       jobs.back()["burst_waits"] = list_burst_waits(monitor, job->second);

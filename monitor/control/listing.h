@@ -6,12 +6,15 @@
 #pragma once
 
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "monitor/monitor.h"
 
 namespace switchyard::monitor {
 
 nlohmann::json list_status(Monitor& monitor, Time now);
+// The job after which a part of a listing begins, 0 for the first; nullopt: all are asked for.
+std::optional<JobKey> goes_on_after(const nlohmann::json& request);
 // All jobs; or, where `request` has "after", a part of them (switchyard/wire.h). `peer` asks.
 nlohmann::json list_jobs(Monitor& monitor, const Peer& peer, const nlohmann::json& request,
                          Time now);

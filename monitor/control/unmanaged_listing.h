@@ -12,7 +12,7 @@
 
 namespace switchyard::monitor {
 
-// REQUIRES: Monitor::look_at_unmanaged() was called at `now`. `peer` asks.
+// As of the last Monitor::look_at_unmanaged(). `peer` asks.
 nlohmann::json list_unmanaged(Monitor& monitor, const Peer& peer, Time now);
 
 }  // namespace switchyard::monitor

@@ -45,21 +45,23 @@ bool holds_up(const Job& job, const Client& client) {
   return !client.standing.moved && (works || is_rank(client));
 }
 
-void look(Client& client, Time now) {
+// True: it is another than before.
+bool look(Client& client, Time now) {
   const Standstill before = client.standing.why;
   note(client.standing, standstill_of(client.peer.pid), now);
   const Standstill why = client.standing.why;
-  if (why == before) return;
+  if (why == before) return false;
   if (why != Standstill::kNone) {
     spdlog::info("pid {} ({}) {}: nobody waits for it", client.peer.pid, client.process,
                  text_of(why));
   } else {
     spdlog::info("pid {} ({}) can act again", client.peer.pid, client.process);
   }
+  return true;
 }
 
-// Those first that were not looked at for longest.
-void look(std::vector<Client*> wanted, Time every, Time now) {
+// Those first that were not looked at for longest. Whether one of them is another than before.
+bool look(Work& work, std::vector<Client*> wanted, Time every, Time now) {
   std::erase_if(wanted, [=](const Client* client) {
     const Time at = client->standing.looked_at;
     return at != Time{0} && now - at < every;
@@ -69,7 +71,10 @@ void look(std::vector<Client*> wanted, Time every, Time now) {
                     wanted.end(), [](const Client* a, const Client* b) {
                       return a->standing.looked_at < b->standing.looked_at;
                     });
-  for (std::size_t i = 0; i < most; ++i) look(*wanted[i], now);
+  work.add(most * Work::kOfQuestion);
+  bool changed = false;
+  for (std::size_t i = 0; i < most; ++i) changed = look(*wanted[i], now) || changed;
+  return changed;
 }
 
 // A job that waits for each of its processes stands with the first one.
@@ -87,7 +92,7 @@ void sum_up(const Registry& registry, Job& job) {
 }
 
 template <typename Wanted>
-void look_at_those(Registry& registry, Time every, Time now, Wanted wanted) {
+bool look_at_those(Registry& registry, Time every, Time now, Wanted wanted) {
   std::vector<Client*> clients;
   for (const auto& [id, client] : registry.clients()) {
     const Job* job = registry.find(client->job);
@@ -95,8 +100,9 @@ void look_at_those(Registry& registry, Time every, Time now, Wanted wanted) {
       clients.push_back(client.get());
     }
   }
-  look(std::move(clients), every, now);
+  const bool changed = look(registry.work(), std::move(clients), every, now);
   for (auto& [key, job] : registry.jobs()) sum_up(registry, job);
+  return changed;
 }
 
 }  // namespace
@@ -121,12 +127,12 @@ void tick(Registry& registry, Time now) {
 void look(Registry& registry, Job& job, Time now) {
   std::vector<Client*> clients;
   for_clients(registry, job, [&](Client& client) { clients.push_back(&client); });
-  look(std::move(clients), kLookEvery, now);
+  look(registry.work(), std::move(clients), kLookEvery, now);
   sum_up(registry, job);
 }
 
-void look_at_all(Registry& registry, Time now) {
-  look_at_those(registry, kListEvery, now, [](const Job&, const Client&) { return true; });
+bool look_at_all(Registry& registry, Time now) {
+  return look_at_those(registry, kListEvery, now, [](const Job&, const Client&) { return true; });
 }
 
 const Client* who_stands(const Registry& registry, const Job& job) {

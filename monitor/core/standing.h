@@ -49,8 +49,8 @@ void note(Known& known, Standstill seen, Time now);
 
 void tick(Registry& registry, Time now);
 void look(Registry& registry, Job& job, Time now);
-// Those of all jobs, as a listing shows them.
-void look_at_all(Registry& registry, Time now);
+// Those of all jobs, as a listing shows them. True: one is another than before.
+bool look_at_all(Registry& registry, Time now);
 
 // A process of the job that can't act; null: each of them can.
 const Client* who_stands(const Registry& registry, const Job& job);

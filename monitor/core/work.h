@@ -1,9 +1,10 @@
 // What the monitor's loop does, in units, and whose that is.
 //
 // Concept. A unit is one look at a client, a lane, a holding or a word of a page's rings. So a tick
-// costs as many as there are clients. A user's clients can cause work at any time, by ringing, or
-// make it dear, by their claims. It is spent from that user's budget for the tick. Where nothing is
-// left it waits for the next tick, or is left out.
+// costs as many as there are clients. A question to /proc costs kOfQuestion. A user can cause work
+// at any time, by clients that ring or by listings, or make it dear, by their claims. It is spent
+// from that user's budget for the tick. Where nothing is left it waits for the next tick, or it is
+// left out.
 //
 // Units are no time: so a test can count them.
 //
@@ -25,6 +26,7 @@ class Work {
  public:
   // Of one user in one tick. Some tens of milliseconds.
   static constexpr std::uint64_t kMostOfUser = 200'000;
+  static constexpr std::uint64_t kOfQuestion = 100;
 
   void add(std::uint64_t units) { done_ += units; }
   // Since the monitor began, of all users.

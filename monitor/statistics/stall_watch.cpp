@@ -67,6 +67,16 @@ Doing doing_in(char state) {
   }
 }
 
+Doing process_does(const Registry& registry, pid_t pid) {
+  registry.work().add(Work::kOfQuestion);
+  return doing_in(process_state(pid));
+}
+
+Doing thread_does(const Registry& registry, pid_t pid, std::uint32_t thread) {
+  registry.work().add(Work::kOfQuestion);
+  return doing_in(thread_state(pid, thread));
+}
+
 bool is_same(const ToldStall& a, const ToldStall& b) {
   return a.stall.communicator == b.stall.communicator && a.stall.rank == b.stall.rank &&
          a.stall.number == b.stall.number && a.stall.what == b.stall.what;
@@ -176,24 +186,24 @@ stalls::Process StallWatch::process_of(const Registry& registry, const status::J
   return out;
 }
 
-Doing StallWatch::doing_of(const Job& job, const std::vector<Look>& looks, const Stall& stall,
-                           const std::vector<ToldStall>& before) {
+Doing StallWatch::doing_of(const Registry& registry, const Job& job, const std::vector<Look>& looks,
+                           const Stall& stall, const std::vector<ToldStall>& before) {
   if (stall.gone) return Doing::kGone;
   if (stall.hold != Hold::kNone) return Doing::kHeld;
   if (users_[job.uid].asked++ >= kMostAsked) {
     const ToldStall* known = find(before, {.stall = stall});
     return known != nullptr && known->doing != Doing::kHeld ? known->doing : Doing::kUnknown;
   }
-  const Doing process = doing_in(process_state(stall.pid));
+  const Doing process = process_does(registry, stall.pid);
   if (process == Doing::kStopped || process == Doing::kGone) return process;
-  // Frameworks launch from several threads. Unknown: in another PID namespace it has another number.
-  Doing thread = Doing::kUnknown;
+  // One process may have all connections of its user, and /proc is asked about one thread of it.
+  std::uint32_t launches = 0;
   bool launching = false;
   bool waits = false;
   for (const Look& look : looks) {
     const Client& client = *look.client;
     if (client.peer.pid != stall.pid) continue;
-    thread = doing_in(thread_state(stall.pid, client.page->launching_thread()));
+    launches = client.page->launching_thread();
     launching = client.page->cut().launching;
     for (const auto& [number, lane] : client.lanes) {
       waits = waits || client.page->gate(number).bursts.waiting;
@@ -201,6 +211,8 @@ Doing StallWatch::doing_of(const Job& job, const std::vector<Look>& looks, const
   }
   if (launching) return Doing::kLaunching;
   if (waits) return Doing::kWaitsForGpu;
+  // Frameworks launch from several threads. Unknown: in another PID namespace it has another number.
+  const Doing thread = thread_does(registry, stall.pid, launches);
   return thread != Doing::kUnknown && thread != Doing::kGone ? thread : process;
 }
 
@@ -261,7 +273,7 @@ void StallWatch::watch(const Registry& registry, const Job& job, const status::J
   std::vector<ToldStall> told;
   for (const Stall& stall : stalls::next(watched.state, processes, now)) {
     const ToldStall* known = find(watched.told, {.stall = stall});
-    ToldStall each{.stall = stall, .doing = doing_of(job, looks, stall, watched.told)};
+    ToldStall each{.stall = stall, .doing = doing_of(registry, job, looks, stall, watched.told)};
     each.lasts = each.doing != Doing::kHeld || now - stall.held_since >= stalls::kLateAfter;
     each.expected =
         known != nullptr && known->expected ? known->expected : expected(registry, looks, stall);

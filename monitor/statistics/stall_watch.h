@@ -82,8 +82,8 @@ class StallWatch {
                              const Look& look);
   stalls::Operation last_of(const Registry& registry, const Client& client,
                             const CommunicatorReport& said);
-  Doing doing_of(const Job& job, const std::vector<Look>& looks, const stalls::Stall& stall,
-                 const std::vector<ToldStall>& before);
+  Doing doing_of(const Registry& registry, const Job& job, const std::vector<Look>& looks,
+                 const stalls::Stall& stall, const std::vector<ToldStall>& before);
   static std::optional<stalls::Operation> expected(const Registry& registry,
                                                    const std::vector<Look>& looks,
                                                    const stalls::Stall& stall);

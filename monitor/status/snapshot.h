@@ -28,6 +28,8 @@ class Statuses {
             const std::map<JobKey, std::uint32_t>& old_layouts, Time now);
   // As of the last look. A job that came since then is idle.
   const JobStatus& of(const Job& job) const;
+  // False: it came since then.
+  bool knows(const Job& job) const { return all_.contains(job.key); }
 
  private:
   void tell_changes(const Tap& tap, const std::map<JobKey, JobStatus>& all, Time now);

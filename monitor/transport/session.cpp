@@ -258,7 +258,7 @@ void Session::command(const Frame& frame) {
     if (job != nullptr) job->creator_watch = std::move(watch);
   }
   if (out.report) return ask_history(frame.id, std::move(*out.report));
-  event_loop_.look_soon();
+  if (out.looks) event_loop_.look_soon();
   if (out.awaits != Awaits::kNothing) {
     const Time until = steady_now() + patience(out.awaits);
     return answer_when_ready(frame.id, out.awaits, out.job, until);

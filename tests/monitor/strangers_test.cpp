@@ -123,6 +123,23 @@ TEST(Strangers, WorkOfATickGrowsWithTheJobsAndNotWithTheirSquare) {
   EXPECT_LT(units_of(96, 96), 6 * few) << few;
 }
 
+// As one process with all of its user's connections is.
+TEST(Strangers, AskingWhatLateRanksDoCostsTheSameWhereOneProcessIsAllOfThem) {
+  struct Some : StrangersThatClaim {
+    void TestBody() override {}
+    std::uint64_t units_of(bool one_process) {
+      come(96, 1, false);
+      for (const Liar& each : all) {
+        if (one_process) each.joined().client->peer.pid = all.front().joined().client->peer.pid;
+      }
+      return units();
+    }
+  } many, one;
+  const std::uint64_t of_many = many.units_of(false);
+  EXPECT_GT(of_many, StallWatch::kMostAsked * Work::kOfQuestion);
+  EXPECT_LT(one.units_of(true), 2 * of_many);
+}
+
 TEST_F(StrangersThatClaim, CommunicatorsAreLookedAtUpToWhatOneUserMayHave) {
   const Joined mine = rig.join({.name = "mine"}, 0);
   mine.shim.joins_communicator(1, 0, 2, abi::kMostCommunicators - 1);
@@ -186,6 +203,32 @@ TEST_F(StrangersThatClaim, RingsCostWhatTheirUserMayCostInATick) {
   rig.pass(milliseconds(200));
   rig.now += milliseconds(10);
   EXPECT_GT(cost_of(ring[0]), 0u) << "the next tick is another one";
+}
+
+TEST(Strangers, AListingLooksAtJobsAnewAsLongAsItsUserMayCostSomethingInATick) {
+  Rig rig;
+  rig.join({.name = "theirs"}, kStranger);
+  const Joined other = rig.join({.name = "other"}, kStranger + 1);
+  rig.pass(milliseconds(200));
+  const auto state_told_to = [&](uid_t who) -> std::string {
+    const json listing = rig.ask({{"op", "ps"}}, who);
+    EXPECT_EQ(listing["jobs"].size(), 2u);
+    return listing["jobs"][1]["state"];
+  };
+  Work& work = rig.monitor.registry().work();
+  const std::uint64_t before = work.spent(kStranger);
+  EXPECT_EQ(state_told_to(kStranger), "idle");
+  EXPECT_GE(work.spent(kStranger) - before, 2u) << "a look at each";
+  work.spend(kStranger, Work::kMostOfUser);
+  const std::uint64_t after = work.spent(kStranger);
+  other.shim.open_context();
+  other.shim.launch();
+  rig.now += milliseconds(1);
+  EXPECT_EQ(state_told_to(kStranger), "idle") << "as of the tick";
+  EXPECT_EQ(work.spent(kStranger), after);
+  EXPECT_EQ(state_told_to(kStranger + 1), "running") << "others see what is";
+  rig.pass(milliseconds(200));
+  EXPECT_EQ(state_told_to(kStranger), "running");
 }
 
 TEST_F(StrangersThatClaim, AQuestionCostsNoMoreThanWhatIsKeptOfAUser) {
