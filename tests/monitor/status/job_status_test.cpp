@@ -160,6 +160,20 @@ TEST_F(JobStatusOf, OfSeveralThatHaveTheGpuTheTurnIsOfTheOneWithMost) {
   expect(State::kWaiting, "turn", "waiting: turn of third");
 }
 
+TEST_F(JobStatusOf, ATurnOnTwoGpusIsTheOneOfTheFirstAndEachGpuSaysItsOwn) {
+  SeenJob third = snapshot.jobs.at(kOther);
+  third.key = 3;
+  third.processes[0].lanes[0].gpu = 1;
+  third.processes[0].lanes[0].works = true;
+  snapshot.jobs.emplace(3, third);
+  others_lane().works = true;
+  lane().held_by = abi::kClosedByTurn;
+  job().processes[1].lanes = {{.gpu = 1, .used = true, .held_by = abi::kClosedByTurn}};
+  EXPECT_EQ(on(0).by.job, kOther);
+  EXPECT_EQ(on(1).by.job, 3u);
+  EXPECT_EQ(status().by.job, kOther);
+}
+
 TEST_F(JobStatusOf, WaitingForMemorySaysHowMuchAndWhose) {
   lane().asks_since = seconds(90);
   lane().asks_bytes = 3ull << 29;
