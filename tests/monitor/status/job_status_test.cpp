@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "monitor/core/lanes.h"
+#include "monitor/status/snapshot.h"
 #include "tests/monitor/rig.h"
 
 namespace switchyard::monitor::status {
@@ -304,6 +305,20 @@ TEST(JobStatusListed, ATurnNamesTheJobThatHasIt) {
   rig.monitor.look_at_status(rig.now);
   const Status said = rig.monitor.statuses().of(*rig.monitor.registry().find_target("train")).job;
   EXPECT_EQ(text_of(said, ""), "waiting: turn of serve");
+}
+
+TEST(JobStatusListed, TheLowerOfItsLimitAndACeilingIsItsLimit) {
+  Rig rig;
+  const Joined a = rig.runs({.name = "x"});
+  Job& job = *rig.monitor.registry().find(a.client->job);
+  const auto limit = [&] { return see(rig.monitor.registry(), job).limit; };
+  EXPECT_EQ(limit(), 0);
+  job.restraint.ceiling = 0.4;
+  EXPECT_EQ(limit(), 0.4);
+  job.knobs.limit = 0.3;
+  EXPECT_EQ(limit(), 0.3);
+  job.knobs.limit = 0.5;
+  EXPECT_EQ(limit(), 0.4);
 }
 
 TEST(JobStatusListed, AJobWhoseLibraryIsRefusedSaysSo) {
