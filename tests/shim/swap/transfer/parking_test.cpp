@@ -213,8 +213,8 @@ TEST_F(ParkedChunks, WhereTheDriverGivesNoMemoryTheRestGoesToTheHost) {
 }
 
 // The first chunk leaves alone, and the next waits for another one to share a piece with it. Then
-// the driver does not unmap one that needs no copy. The last chunks of the higher range leave first,
-// and the kernel decides which range that is.
+// the driver does not unmap one that needs no copy. The last chunks of the higher range leave
+// first, and the kernel decides which range that is.
 TEST_F(ParkedChunks, WhatWaitedWhenAMoveFailedCountsNoMore) {
   out();
   in();
