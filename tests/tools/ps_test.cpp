@@ -166,6 +166,19 @@ TEST(PsTable, ARankThatOthersWaitForIsTheState) {
   EXPECT_EQ(*draw_format(rows_of(all, false), "{state}"), "stalled: rank 1\n");
 }
 
+TEST(PsTable, TheSliceIsThatOfTheFirstGpuWhereTheDriverWasAsked) {
+  json all = {
+      job("ddp", "eve", "running", "running", {gpu(0, 0), gpu(1, kGiB), gpu(2, kGiB)}, 5, "")};
+  const auto slice_on = [&](std::size_t at, const char* status, unsigned us) {
+    all[0]["gpus"][at]["slice_status"] = status;
+    all[0]["gpus"][at]["slice_in_force_us"] = us;
+  };
+  slice_on(0, "none", 0);
+  slice_on(1, "refused", 2000);
+  slice_on(2, "applied", 500);
+  EXPECT_EQ(*draw_format(rows_of(all, false), "{slice}"), "2000 us !\n");
+}
+
 TEST(PsFormat, FieldsAreReplacedAndALineIsAJob) {
   const json all = jobs();
   const auto rows = rows_of(all, false);

@@ -102,6 +102,13 @@ TEST(ReportTable, AWideRowHasEightyColumns) {
   }
 }
 
+TEST(ReportTable, ANameIsNotCutWithinALetter) {
+  json row = row_of("a", 1, 0);
+  row["user"] = "abcdef\xc3\xa4gh";
+  const std::string table = report_table("job", reply_of(json::array({row})));
+  EXPECT_NE(table.find("  abcdef~ "), std::string::npos) << table;
+}
+
 TEST(ReportTable, AJobOfSlurmHasItsNumberAndItsUser) {
   const std::string table = report_table("slurmjob", reply_of(json::array({row_of("a", 100, 0)})));
   EXPECT_EQ(table.find("SLURM JOB  USER"), table.find('\n') + 1) << table;

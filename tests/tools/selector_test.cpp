@@ -9,6 +9,8 @@
 #include <cstdlib>
 
 #include "fake_monitor.h"
+#include "tools/base/interrupt.h"
+#include "tools/base/targets.h"
 #include "tools/pause/pause.h"
 #include "tools/set/set.h"
 
@@ -123,6 +125,8 @@ TEST(Selector, WordsAddUpAndOptionsNarrow) {
 TEST(Selector, ABadValueOfAnOptionIsAnError) {
   EXPECT_EQ(meant(options("", "", "slow"))[0].rfind("error 2: --state cannot be 'slow'", 0), 0u);
   EXPECT_EQ(meant(options("", "first", ""))[0].rfind("error 2: --gpu cannot be 'first'", 0), 0u);
+  EXPECT_EQ(meant(options("", "GPU-", ""))[0].rfind("error 2: --gpu cannot be 'GPU-'", 0), 0u)
+      << "every UUID begins so";
 }
 
 TEST(Selector, APatternIsWhatNamesNoJobAlone) {
@@ -187,6 +191,21 @@ TEST(Targets, AnErrorOfOneDoesNotKeepTheOthersAndIsTheExitCode) {
   EXPECT_EQ(said.code, kNoPermission);
   EXPECT_EQ(said.out, "serve: resumed\n");
   EXPECT_EQ(said.err, "switchyard: not yours\n");
+}
+
+TEST(Targets, WhoInterruptsOneIsAskedForNoOther) {
+  const auto monitor = FakeMonitor::answering([](const json&) -> json {
+    return {{"ok", true}, {"jobs", jobs()}};
+  });
+  ::setenv("SWITCHYARD_SOCKET", monitor.socket().c_str(), 1);
+  Names acted;
+  const auto interrupted = [&](const Target& target) -> std::optional<Error> {
+    acted.push_back(target.id);
+    return Error{kInterrupted, "cancelled"};
+  };
+  EXPECT_EQ(for_each_job(words({"serve", "train-1"}), interrupted), kInterrupted);
+  EXPECT_EQ(acted, Names{"jab12"});
+  ::unsetenv("SWITCHYARD_SOCKET");
 }
 
 TEST(Targets, APatternMeansOnesOwnJobsAndForRootAll) {

@@ -16,6 +16,7 @@
 #include "tools/stats/noise.h"
 #include "tools/stats/progress.h"
 #include "tools/stats/rates.h"
+#include "tools/stats/waits.h"
 
 namespace switchyard::tools {
 namespace {
@@ -439,6 +440,63 @@ TEST(Stats, IterationsBetweenTwoLooksAreCountedByTheAgeOfTheJobAtEach) {
   // The last ones began at 9.5 and 29.5.
   const json said = rate_progress(at(10, 100, 0.5), at(30, 140, 0.5), 20);
   EXPECT_NEAR(said["iterations_per_second"].get<double>(), 2.0, 1e-9);
+}
+
+TEST(Stats, WhereNoIterationBeganTheRateIsZeroOnlyIfTwoShouldHave) {
+  const json job = {{"processes",
+                     {{{"pid", 100},
+                       {"iterations", 7},
+                       {"iterations_counted_anew", 1},
+                       {"iterations_per_second", 1.0}}}}};
+  const json few = rate_progress(job, job, 1.9);
+  EXPECT_EQ(few["iterations_per_second"], 1.0);
+  EXPECT_EQ(few["iterations_estimated"], true);
+  const json none = rate_progress(job, job, 2);
+  EXPECT_EQ(none["iterations_per_second"], 0.0);
+  EXPECT_EQ(none["iterations_estimated"], false);
+}
+
+TEST(Stats, TheSlowestRankIsTheOneThatIsLatestWhereverItStands) {
+  const auto late = [](int pid, double seconds) {
+    return json{{"pid", pid}, {"late_seconds", seconds}};
+  };
+  const json job = {{"processes", {late(100, 0.1), late(101, 0.3), late(102, 0.2)}}};
+  EXPECT_EQ(rate_progress(job, job, 1)["slowest_rank"]["pid"], 101);
+}
+
+TEST(Stats, PartsOfTheTimeAreBetweenNoneAndAll) {
+  const auto waited = [](double turn, double slices) {
+    return json{{"waits_seconds", {{"turn", turn}}},
+                {"slices_of", {{{"job", "jx"}, {"name", "x"}, {"seconds", slices}}}}};
+  };
+  const json more = rate_progress(waited(1, 1), waited(5, 5), 2);
+  EXPECT_EQ(more["waits_ratio"]["turn"], 1.0);
+  EXPECT_EQ(more["slices_of"][0]["ratio"], 1.0) << "the looks are not of one instant";
+  const json fewer = rate_progress(waited(5, 5), waited(1, 1), 2);
+  EXPECT_EQ(fewer["waits_ratio"]["turn"], 0.0) << "a process has ended";
+  EXPECT_EQ(fewer["slices_of"], json::array());
+}
+
+// --- what it waited for ---
+
+TEST(WaitsText, PartsThatAreRoundedAddUpToTheWhole) {
+  EXPECT_EQ(waits_text({{"waits_ratio", {{"guard", 0.335}, {"slices", 0.335}, {"turn", 0.33}}}}),
+            "guard 34%, slices 33%, turn 33%");
+  EXPECT_EQ(waits_text({{"waits_ratio", {{"turn", 0.6}, {"slices", 0.004}}}}), "turn 60%");
+  EXPECT_EQ(waits_text({{"waits_ratio", json::object()}}), "-");
+}
+
+TEST(WaitsText, ThreeOthersAreNamedAndTheRestIsCounted) {
+  const auto of = [](int others) {
+    json job = {{"waits_ratio", {{"slices", 0.8}}}, {"slices_of", json::array()}};
+    for (int i = 1; i <= others; ++i) {
+      job["slices_of"].push_back({{"name", "x" + std::to_string(i)}, {"ratio", 0.1 * i}});
+    }
+    return waits_text(job);
+  };
+  EXPECT_EQ(of(0), "slices 80%");
+  EXPECT_EQ(of(3), "slices 80% (x3 30%, x2 20%, x1 10%)");
+  EXPECT_EQ(of(4), "slices 80% (x4 40%, x3 30%, x2 20% and 1 more)");
 }
 
 }  // namespace

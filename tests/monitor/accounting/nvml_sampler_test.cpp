@@ -241,6 +241,69 @@ TEST(NvmlSampler, WhatIsFreedAndUsedStillIsNobodysRoomEither) {
   EXPECT_FALSE(rig.allocate(third, 2 * kGiB));
 }
 
+TEST(NvmlSampler, WhatTwoUsersMayHaveLeftBehindIsNoMoreThanThereIs) {
+  Rig rig(1, 16 * kGiB);
+  std::vector<Joined> makers, others;
+  for (const uid_t uid : {1000, 1001}) {
+    makers.push_back(rig.join({}, uid));
+    others.push_back(rig.join({}, uid));
+    ASSERT_TRUE(rig.allocate(makers.back(), 2 * kGiB));
+    Shared::stays(makers.back(), Stays::kIpcExported) = 2 * kGiB;
+    Shared::stays(others.back(), Stays::kIpcImported) = 2 * kGiB;
+  }
+  measure(rig);
+  for (const Joined& maker : makers) {
+    rig.gpus.uses[0].erase(maker.client->peer.pid);
+    rig.monitor.left(maker.id);
+  }
+  rig.gpus.unlisted = 2 * kGiB;  // of one of them
+  rig.pass(seconds(1));
+  std::uint64_t charged = 0;
+  for (const Joined& other : others) charged += rig.account().charged(other.client->job);
+  EXPECT_EQ(charged, 2 * kGiB);
+  EXPECT_EQ(rig.account().outside(), 0u);
+}
+
+TEST(NvmlSampler, AMakerThatClaimsToShareMoreThanItHasLeavesNoMoreBehind) {
+  Rig rig;
+  const Joined a = rig.join({});
+  ASSERT_TRUE(rig.allocate(a, kGiB));
+  Shared::stays(a, Stays::kIpcExported) = 4 * kGiB;
+  measure(rig);
+  rig.dies(a);
+  EXPECT_EQ(rig.account().outside(), kGiB);
+}
+
+TEST(NvmlSampler, ProcessesThatHaveNoNumberHereAreEachMeasured) {
+  Rig rig;
+  rig.gpus.lists_processes = false;
+  measure(rig);
+  const Joined a = rig.join_as({0, 1000}, hello_of({}));
+  const Joined b = rig.join_as({0, 1000}, hello_of({}));
+  for (const Joined* each : {&a, &b}) ASSERT_TRUE(rig.allocate(*each, kGiB));
+  rig.listed(a) += 200 * kMiB;  // their contexts
+  for (int look = 0; look < 3; ++look) measure(rig);
+  for (const Joined* each : {&a, &b}) {
+    EXPECT_EQ(rig.account().holding(each->id)->overhead, 100 * kMiB);
+  }
+  rig.gpus.load = {{{0, 0.5}}};
+  rig.monitor.sampler().measure_loads();
+  EXPECT_LT(a.client->lanes.at(0).load, 0) << "a sample of the number 0 is nobody's";
+}
+
+// In some sandboxes NVML names processes by numbers that mean nothing here.
+TEST(NvmlSampler, AsManyStrangersAsClientsWithoutANameAreTheClients) {
+  Rig rig;
+  const Joined a = rig.join({});
+  a.shim.open_context();
+  rig.gpus.uses[0][3'900'001] = kGiB;
+  measure(rig);
+  EXPECT_FALSE(rig.monitor.gpus()[0].foreign);
+  rig.gpus.uses[0][3'900'002] = kGiB;
+  measure(rig);
+  EXPECT_TRUE(rig.monitor.gpus()[0].foreign) << "one of them is none";
+}
+
 TEST(NvmlSampler, AnNvmlThatFailsChangesNothing) {
   Rig rig;
   const Joined a = rig.join({.memory = "1GiB"});

@@ -139,6 +139,18 @@ TEST(Journal, AnEndedJobHasItsNameAsLongAsItsEnd) {
   EXPECT_EQ(begins.pid, 79);
 }
 
+TEST(Journal, TheNameStaysWhileTheEndIsTheOldestEvent) {
+  Journal journal(4, 4);
+  journal.job_begins(1, {"j1", "first", 1000}, 77, seconds(1));
+  journal.job_ends(1, seconds(2));
+  for (int i = 0; i < 3; ++i) journal.take(event_of(EventKind::kState, 2, seconds(3)));
+  ASSERT_EQ(journal.rare().oldest(), 2u) << "its end";
+  journal.job_begins(2, {"j2", "second", 1000}, 78, seconds(4));
+  EXPECT_NE(journal.name_of(1), nullptr);
+  journal.job_begins(3, {"j3", "third", 1000}, 79, seconds(5));
+  EXPECT_EQ(journal.name_of(1), nullptr);
+}
+
 TEST(Journal, RemembersTheTextsOfTheLastCommands) {
   Journal journal(4096, 4);
   for (std::size_t i = 1; i <= Journal::kTexts + 1; ++i) {

@@ -102,6 +102,34 @@ TEST_F(HistoryLedger, UnmanagedProcessesAreOnTheBillOfTheirUser) {
   EXPECT_TRUE(all.bills.empty()) << "they are no job's";
 }
 
+TEST_F(HistoryLedger, WhatIsNotOnTheBillYetRaisesNoPeakOfItsUser) {
+  pass_seconds(3);
+  rig.gpus.uses[0][3'500'000] = kMiB;
+  pass_seconds(2);
+  const Joined a = rig.join({});
+  rig.listed(a) = kGiB;
+  pass_seconds(1);
+  rig.monitor.left(a.id);  // its process, which is nobody's, lives for a moment
+  pass_seconds(1);
+  rig.listed(a) = 0;
+  rig.gpus.uses[0].erase(a.client->peer.pid);
+  pass_seconds(2);
+  ASSERT_FALSE(all.unmanaged.empty());
+  for (const auto& [key, each] : all.unmanaged) EXPECT_EQ(each.peak_bytes, kMiB);
+}
+
+TEST_F(HistoryLedger, AJobWithoutACommandHasThatOfItsFirstProcess) {
+  const auto joins = [this](const char* process) {
+    wire::Hello hello = hello_of({.job = "a"});
+    set_text(hello.process, process);
+    return rig.join_as({rig.next_pid++, 1000}, hello);
+  };
+  const Joined first = joins("first");
+  const Joined second = joins("second");
+  pass_seconds(1);
+  EXPECT_EQ(all.jobs.at(first.client->job).command, "first");
+}
+
 TEST_F(HistoryLedger, WhatAProcessDidLastIsOnTheBillWhenItEnds) {
   pass(seconds(1));
   Joined a = rig.runs({.job = "a"});

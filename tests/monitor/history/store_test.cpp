@@ -139,6 +139,19 @@ TEST_F(HistoryStore, AFullDiskIsToldOnceAndTriedAgain) {
   while (log.count("the history is written again") == 0) finish(store);
 }
 
+TEST_F(HistoryStore, RowsThatComeDuringAWriteThatFailsAreWrittenWithTheNext) {
+  disk.stalls = disk.full = true;
+  Store store(disk_open(), soon());
+  store.add(bill_of(1, 1));
+  disk.wait([this] { return disk.stalled; });
+  store.add(bill_of(1, 1));
+  disk.set(disk.stalls, false);
+  disk.wait([this] { return disk.refused >= 1; });
+  disk.set(disk.full, false);
+  disk.wait([this] { return written(1) == 2; });
+  EXPECT_EQ(store.lost(), 0u);
+}
+
 TEST_F(HistoryStore, BeyondItsBoundRowsAreCountedAndToldOnce) {
   LogLines log;
   disk.stalls = true;

@@ -154,6 +154,9 @@ TEST(Wake, IsHeardAgainWithinAMillisecondWhileMemoryMoves) {
   EXPECT_GT(pause_after_wake(*a.client), milliseconds(1));
   lane.asked_to_wake = true;
   EXPECT_LT(pause_after_wake(*a.client), milliseconds(1));
+  lane.asked_to_wake = false;
+  lane.order.tell_waits = true;
+  EXPECT_LT(pause_after_wake(*a.client), milliseconds(1)) << "it shall tell that it waits";
 }
 
 // --- watches ---

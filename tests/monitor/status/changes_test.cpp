@@ -65,6 +65,17 @@ TEST(Changes, ThePersonStandsInIt) {
   EXPECT_EQ(event.by_job, 0u);
 }
 
+TEST(Changes, AnotherPersonIsAChangeUnlessAJobIsWaitedFor) {
+  JobStatus before = status_of(kPaused);
+  before.job.by = {.uid = 1000, .pid = 77};
+  JobStatus after = before;
+  after.job.by.uid = 0;
+  ASSERT_EQ(changes(before, after).size(), 1u);
+  EXPECT_EQ(changes(before, after)[0].uid, 0u);
+  before.job.by.job = after.job.by.job = 5;
+  EXPECT_TRUE(changes(before, after).empty()) << "whose that job is";
+}
+
 TEST(Changes, TheJobThatIsWaitedForStandsInItAndAnotherIsAChange) {
   JobStatus one = status_of(kRoom);
   one.job.by = {.job = 5, .name = "serve", .uid = 0};

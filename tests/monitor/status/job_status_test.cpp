@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "monitor/core/lanes.h"
+#include "monitor/status/snapshot.h"
 #include "tests/monitor/rig.h"
 
 namespace switchyard::monitor::status {
@@ -160,6 +161,20 @@ TEST_F(JobStatusOf, OfSeveralThatHaveTheGpuTheTurnIsOfTheOneWithMost) {
   expect(State::kWaiting, "turn", "waiting: turn of third");
 }
 
+TEST_F(JobStatusOf, ATurnOnTwoGpusIsTheOneOfTheFirstAndEachGpuSaysItsOwn) {
+  SeenJob third = snapshot.jobs.at(kOther);
+  third.key = 3;
+  third.processes[0].lanes[0].gpu = 1;
+  third.processes[0].lanes[0].works = true;
+  snapshot.jobs.emplace(3, third);
+  others_lane().works = true;
+  lane().held_by = abi::kClosedByTurn;
+  job().processes[1].lanes = {{.gpu = 1, .used = true, .held_by = abi::kClosedByTurn}};
+  EXPECT_EQ(on(0).by.job, kOther);
+  EXPECT_EQ(on(1).by.job, 3u);
+  EXPECT_EQ(status().by.job, kOther);
+}
+
 TEST_F(JobStatusOf, WaitingForMemorySaysHowMuchAndWhose) {
   lane().asks_since = seconds(90);
   lane().asks_bytes = 3ull << 29;
@@ -290,6 +305,20 @@ TEST(JobStatusListed, ATurnNamesTheJobThatHasIt) {
   rig.monitor.look_at_status(rig.now);
   const Status said = rig.monitor.statuses().of(*rig.monitor.registry().find_target("train")).job;
   EXPECT_EQ(text_of(said, ""), "waiting: turn of serve");
+}
+
+TEST(JobStatusListed, TheLowerOfItsLimitAndACeilingIsItsLimit) {
+  Rig rig;
+  const Joined a = rig.runs({.name = "x"});
+  Job& job = *rig.monitor.registry().find(a.client->job);
+  const auto limit = [&] { return see(rig.monitor.registry(), job).limit; };
+  EXPECT_EQ(limit(), 0);
+  job.restraint.ceiling = 0.4;
+  EXPECT_EQ(limit(), 0.4);
+  job.knobs.limit = 0.3;
+  EXPECT_EQ(limit(), 0.3);
+  job.knobs.limit = 0.5;
+  EXPECT_EQ(limit(), 0.4);
 }
 
 TEST(JobStatusListed, AJobWhoseLibraryIsRefusedSaysSo) {

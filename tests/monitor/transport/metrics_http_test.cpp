@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "switchyard/fd.h"
+#include "tests/monitor/rig.h"
 #include "tests/support/http.h"
 
 namespace switchyard::monitor::test {
@@ -144,6 +145,22 @@ TEST_F(MetricsServer, AnEndWhilePeersWaitIsClean) {
   another.say("GET /metrics HTTP/1.1\r\n");
   end();
   EXPECT_EQ(silent.rest(), "");
+}
+
+TEST(MetricsPages, APageStaysForAMomentAndIsThenMadeAnew) {
+  Rig rig;
+  asio::io_context io(1);
+  MetricsPages pages(io, rig.monitor);
+  const auto get = [&] {
+    MetricsPages::Page page;
+    pages.get([&page](const MetricsPages::Page& made) { page = made; });
+    while (page == nullptr && io.run_one_for(seconds(60)) != 0) continue;
+    return page;
+  };
+  const auto first = get();
+  ASSERT_NE(first, nullptr);
+  std::this_thread::sleep_for(MetricsPages::kPageStays + milliseconds(1));
+  EXPECT_NE(get(), first);
 }
 
 TEST(MetricsAddress, IsAnAddressAndAPortOrAPortOfThisMachine) {

@@ -1,5 +1,7 @@
 // The whole monitor behind its real socket, against clients that speak the raw wire.
 #include <gtest/gtest.h>
+#include <linux/sockios.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 
@@ -223,6 +225,25 @@ TEST(Socket, MalformedAndMisplacedFramesCloseTheConnection) {
   tool_after_hello.send(make_frame(wire::kJson, 9, "{}"));
   EXPECT_TRUE(tool_after_hello.is_closed());
   EXPECT_EQ(WireClient(monitor.socket()).ask({{"op", "version"}})["ok"], true) << "still alive";
+}
+
+TEST(Socket, DescriptorsOutOfPlaceCloseTheConnection) {
+  Running monitor;
+  const wire::Share share{{{1, 2}}, 0, 1};
+  WireClient opens(monitor.socket());
+  ASSERT_TRUE(opens.join(hello_of({})));
+  opens.send(make_frame(wire::kOpenShared, 9, share), {STDERR_FILENO});
+  EXPECT_TRUE(opens.is_closed());
+  WireClient late(monitor.socket());
+  ASSERT_TRUE(late.join(hello_of({})));
+  const std::string frame = make_frame(wire::kShare, 9, share);
+  late.send(frame.substr(0, 20));
+  ASSERT_TRUE(eventually([&] {
+    int unread = 1;
+    return ::ioctl(late.fd(), SIOCOUTQ, &unread) == 0 && unread == 0;
+  }));
+  late.send(frame.substr(20), {STDERR_FILENO});
+  EXPECT_TRUE(late.is_closed()) << "they come with the first byte of their frame";
 }
 
 TEST(Socket, RandomBytesDoNotHurtTheMonitor) {

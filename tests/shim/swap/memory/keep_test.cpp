@@ -343,6 +343,31 @@ TEST_F(AtHome, WhatHasNoRoomFollowsLater) {
   expect_nothing_lost();
 }
 
+// A chunk that is mapped in its place leaves a hole in the slab. The driver gives no access there.
+TEST_F(AtHome, AccessIsGivenToWhatFollowsAlone) {
+  in(2 * kMiB2);
+  parking::is_on(0, 1);
+  static std::uint64_t mapped, permitted;
+  mapped = permitted = 0;
+  static decltype(g_driver.cuMemMap) map;
+  map = g_driver.cuMemMap;
+  g_driver.cuMemMap = [](CUdeviceptr at, size_t bytes, size_t offset,
+                         CUmemGenericAllocationHandle handle, unsigned long long flags) {
+    if (swap::find(at) == nullptr) mapped += bytes;
+    return map(at, bytes, offset, handle, flags);
+  };
+  static decltype(g_driver.cuMemSetAccess) permit;
+  permit = g_driver.cuMemSetAccess;
+  g_driver.cuMemSetAccess = [](CUdeviceptr at, size_t bytes, const CUmemAccessDesc* who, size_t n) {
+    if (swap::find(at) == nullptr) permitted += bytes;
+    return permit(at, bytes, who, n);
+  };
+  EXPECT_EQ(in().parked, 3 * kMiB2);
+  EXPECT_EQ(mapped, 3 * kMiB2);
+  EXPECT_EQ(permitted, mapped);
+  expect_nothing_lost();
+}
+
 // Runs `act` in a child with these limits: its answer.
 template <typename Act>
 int with_limits(rlim_t soft, rlim_t hard, Act act) {

@@ -65,6 +65,27 @@ TEST_F(Peers, MemoryIsReachedByEachGpuThatHasAContext) {
   expect_nothing_left();
 }
 
+TEST_F(Peers, WhatStandsByForAChunkIsReachedToo) {
+  peers::context_made(0);
+  const CUdeviceptr at = allocate(4 * kMiB);
+  take_away(at);
+  const auto stand_by = [at](CUmemGenericAllocationHandle handle) {
+    const swap::RangesLock held;
+    swap::find(at)->chunks[0].preimported = handle;
+  };
+  stand_by(77);
+  static int reaches;
+  reaches = -1;
+  g_driver.cuMemSetAccess = [](CUdeviceptr, size_t, const CUmemAccessDesc* access, size_t) {
+    reaches = access->location.id;
+    return CUDA_SUCCESS;
+  };
+  peers::context_made(1);
+  EXPECT_EQ(reaches, 1);
+  stand_by(0);
+  EXPECT_EQ(free(at), CUDA_SUCCESS);
+}
+
 TEST_F(Peers, WhatIsAwayIsReachedOnceItIsBack) {
   peers::context_made(0);
   const CUdeviceptr at = allocate(4 * kMiB);

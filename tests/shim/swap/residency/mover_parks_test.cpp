@@ -201,7 +201,7 @@ TEST_F(MoverParks, TheContextsLeaveOnceItHasMovedOn) {
 }
 
 TEST_F(MoverParks, TheFreshPageOfAnotherMonitorIsToldWhatIsParked) {
-  let_park(kAll);
+  let_park(kAll, true);
   ASSERT_TRUE(leaves());
   static abi::Page fresh;
   swap::residency_page::carry_over(fresh);
@@ -209,6 +209,20 @@ TEST_F(MoverParks, TheFreshPageOfAnotherMonitorIsToldWhatIsParked) {
   EXPECT_EQ(fresh.lanes[0].parked_lane.load(), 2u);
   EXPECT_EQ(fresh.residencies[0].park_bytes.load(), kAll) << "until it has made up its mind";
   EXPECT_EQ(fresh.residencies[0].park_lane.load(), 2u);
+  EXPECT_EQ(fresh.residencies[0].park_only.load(), 1u);
+}
+
+TEST_F(MoverParks, BesideWhatIsOnOneGpuNothingIsParkedOnAnother) {
+  process().swappable.store(3);
+  let_park(kAll);
+  limit(kAll - 2 * kMiB2);
+  ASSERT_TRUE(run_until([&] { return phase() == abi::kAbsent && told() != 0; }));
+  ASSERT_EQ(told(), 2 * kMiB2);
+  words().park_lane.store(3);
+  ASSERT_TRUE(leaves());
+  EXPECT_EQ(told(), 2 * kMiB2) << "the host has the rest";
+  EXPECT_EQ(page().lanes[0].parked_lane.load(), 2u);
+  expect_told_right();
 }
 
 TEST_F(MoverParks, WhatIsParkedAlreadyIsTakenOffWhatMayBe) {

@@ -1,6 +1,7 @@
 #include "tests/shim/swap/residency/mover_world.h"
 
 #include <string.h>
+#include <unistd.h>
 
 #include <cstdlib>
 #include <thread>
@@ -29,11 +30,18 @@ void sleep_ns(std::uint64_t ns) {
 
 std::uint32_t sharing_monitor() { return testing::g_mover->monitor; }
 
-bool share(wire::Kind kind, const wire::Share&, Descriptors& descriptors, wire::Shared& answer) {
+bool share(wire::Kind kind, const wire::Share& asked, Descriptors& descriptors,
+           wire::Shared& answer) {
+  const std::vector<int>& shared = testing::g_mover->shared;
   testing::g_mover->told.emplace_back(kind, static_cast<int>(descriptors.count));
   descriptors.close();
   answer = {};
-  answer.verdict = kind == wire::kOpenShared ? wire::kNoSuchShare : wire::kTaken;
+  answer.verdict = wire::kTaken;
+  if (kind != wire::kOpenShared) return true;
+  if (shared.empty()) answer.verdict = wire::kNoSuchShare;
+  answer.total = static_cast<std::uint32_t>(shared.size());
+  for (std::size_t i = asked.first; i < shared.size(); ++i) descriptors.add(::dup(shared[i]));
+  answer.count = descriptors.count;
   return true;
 }
 

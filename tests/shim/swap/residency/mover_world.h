@@ -53,6 +53,7 @@ struct MoverWorld {
   // --- the monitor ---
   std::uint32_t monitor = 1;                     // 0: it keeps no shared memory
   std::vector<std::pair<wire::Kind, int>> told;  // of shared memory: what, and how many descriptors
+  std::vector<int> shared;  // what another client shares, opened by whatever key
 };
 
 extern MoverWorld* g_mover;

@@ -116,6 +116,16 @@ TEST_F(Shrink, KeptCopiesAreGivenUpOfTheSlabThatHasLeast) {
   EXPECT_FALSE(has_copy(most));
 }
 
+TEST_F(Shrink, OfSlabsWithAsMuchTheLastGoesForTheFirstAreFilledFirst) {
+  const CUdeviceptr first = copied(kChunk, 0);
+  const CUdeviceptr second = copied(kChunk, 1);
+  const CUdeviceptr last = copied(kChunk, 2);
+  EXPECT_EQ(shrink(2 * kSlab), 1u);
+  EXPECT_TRUE(has_copy(first));
+  EXPECT_TRUE(has_copy(second));
+  EXPECT_FALSE(has_copy(last));
+}
+
 TEST_F(Shrink, NoKeptCopyIsGivenUpForNothing) {
   std::vector<CUdeviceptr> kept;
   for (unsigned slab = 0; slab < 3; ++slab) {

@@ -216,6 +216,20 @@ TEST_F(HandedOver, WhatWasFreedSinceItWasPreparedIsNotHandedOver) {
   EXPECT_EQ(driven_.live_handles, 2) << "in place of the freed one another was made";
 }
 
+TEST_F(HandedOver, WhatWasMadeAnewSinceItWasPreparedIsNotHandedOver) {
+  leave(kRecipient);
+  swap::handover::prepare(kDonor, 3 * kMiB2, kNumber);
+  ASSERT_TRUE(swap::handover::follow(kRecipient, kNumber, true));
+  {
+    const RangesLock held;
+    const swap::Range& range = range_of(kDonor);
+    swap::release(range.chunks[2]);
+    ASSERT_EQ(swap::bring(range.chunks[2], range.address + 2 * kMiB2, range.properties),
+              CUDA_SUCCESS);
+  }
+  EXPECT_EQ(hand_over(kDonor, kRecipient, kNumber).taken, kMiB2);
+}
+
 TEST_F(HandedOver, AnOfferEndsWithTheFirstThatIsFreedOfIt) {
   leave(kRecipient);
   EXPECT_TRUE(swap::handover::prepare(kDonor, 3 * kMiB2, kNumber));
