@@ -15,7 +15,7 @@ namespace {
 using nlohmann::json;
 using Numbers = std::vector<int>;
 
-constexpr double kNow = 490'000.0 * kHourSeconds;
+constexpr double kWall = 490'000.0 * kHourSeconds;
 
 class PastEvents : public ::testing::Test {
  protected:
@@ -38,7 +38,7 @@ class PastEvents : public ::testing::Test {
   }
   static EventRow event(int number, double seconds, const std::string& name = "x") {
     return {.number = static_cast<std::uint64_t>(number),
-            .unix_seconds = kNow + seconds,
+            .unix_seconds = kWall + seconds,
             .job = "id-" + name,
             .name = name,
             .json = json{{"number", number}, {"name", name}}.dump()};
@@ -47,7 +47,7 @@ class PastEvents : public ::testing::Test {
     Rows rows;
     rows.events = std::move(events);
     std::string why;
-    return database->write(rows, {now, static_cast<std::int64_t>(kNow)}, why);
+    return database->write(rows, {now, static_cast<std::int64_t>(kWall)}, why);
   }
   // The numbers `from` to `to`, one each second.
   void write_numbers(int from, int to) {
@@ -57,7 +57,7 @@ class PastEvents : public ::testing::Test {
   }
   // All parts, put together.
   json ask(double since_seconds = -1e6, const std::string& job = "") {
-    Query query{.job = job, .events = true, .since_unix = kNow + since_seconds};
+    Query query{.job = job, .events = true, .since_unix = kWall + since_seconds};
     json all = {{"events", json::array()}};
     for (parts = 1;; ++parts) {
       const json part = json::parse(database->report(query));
@@ -134,7 +134,7 @@ TEST_F(PastEvents, BeyondTheirNumberTheOldestGo) {
 TEST_F(PastEvents, OldOnesGoWithTheBillsOfTheirHour) {
   ASSERT_TRUE(write({event(1, -91 * 86400), event(2, -89 * 86400), event(3, 0)}));
   // The clock is believed when it has not jumped for a while.
-  const auto wall = static_cast<std::int64_t>(kNow);
+  const auto wall = static_cast<std::int64_t>(kWall);
   EXPECT_FALSE(database->tidy({now, wall}));
   EXPECT_EQ(ask(-1e9)["events"].size(), 3u);
   const auto later = Database::kTrustsClockAfter + std::chrono::seconds(1);
