@@ -142,7 +142,7 @@ TEST(Journal, AnEndedJobHasItsNameAsLongAsItsEnd) {
 TEST(Journal, TheNameStaysWhileTheEndIsTheOldestEvent) {
   Journal journal(4, 4);
   journal.job_begins(1, {"j1", "first", 1000}, 77, seconds(1));
-  journal.job_ends(1, seconds(2));
+  journal.job_ends(1, std::nullopt, seconds(2));
   for (int i = 0; i < 3; ++i) journal.take(event_of(EventKind::kState, 2, seconds(3)));
   ASSERT_EQ(journal.rare().oldest(), 2u) << "its end";
   journal.job_begins(2, {"j2", "second", 1000}, 78, seconds(4));
