@@ -1,6 +1,6 @@
 #!/bin/bash
-# Builds targets once more, from a copy of the sources in another folder that a link leads to, and
-# compares the bytes with those of BUILD.
+# Builds targets once more, in another folder that a link leads to, and compares the bytes with
+# those of BUILD.
 #
 #   scripts/check_reproducible.sh BUILD TARGET=FILE...     as in switchyard_shim=libswitchyard.so
 set -euo pipefail

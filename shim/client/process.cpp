@@ -72,7 +72,8 @@ bool map_page(int fd) {
   // because ThreadSanitizer takes the C library's mmap for a plain write of the whole page. Its
   // last argument is on the stack, where an int has no upper half.
   return ::syscall(SYS_mmap, switchyard_page, abi::kPageBytes, PROT_READ | PROT_WRITE, flags, fd,
-                   off_t{0}) == static_cast<long>(reinterpret_cast<std::uintptr_t>(switchyard_page));
+                   off_t{0}) ==
+         static_cast<long>(reinterpret_cast<std::uintptr_t>(switchyard_page));
 }
 
 void begin_process() {

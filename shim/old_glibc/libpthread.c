@@ -1,6 +1,6 @@
 /* libpthread.so.0 of glibc 2.28, as far as the library calls it and libc.so.6 does not have it. For
  * the linker alone: nothing loads it. */
-#define HAS(name) \
+#define HAS(name)  \
   void name(void); \
   void name(void) {}
 
