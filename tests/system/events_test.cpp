@@ -87,7 +87,8 @@ TEST_F(Events, OutliveTheMonitor) {
   EXPECT_EQ(kinds(listed()), Words{"monitor begins"}) << "this is what it remembers";
   const json all = listed({"--since", "1h"});
   EXPECT_EQ(differences(all, read_schema("events")), Words{});
-  EXPECT_EQ(kinds(all), (Words{"monitor begins", "job begins", "job ends", "monitor begins"}));
+  EXPECT_EQ(kinds(all),
+            (Words{"monitor begins", "job begins", "job ends", "command", "monitor begins"}));
   EXPECT_EQ(all["lost"], 0);
   EXPECT_EQ(kinds(listed({"--since", "yesterday", "--job", "early"})), of_early);
   EXPECT_EQ(cli({"events", "--since", "1h", "--job", "nobody"}).status, kNoSuchJobOrGpu);

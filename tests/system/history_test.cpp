@@ -98,7 +98,11 @@ TEST_F(History, AnEndedJobHasTheExitStatusOfItsCommand) {
   auto killed = loop({"--name", "killed"});
   ::kill(killed.pid(), SIGKILL);
   for (const char* name : {"fails", "killed"}) {
-    ASSERT_TRUE(eventually([&] { return bill(name).value("exit", json()) == "ended"; })) << name;
+    const auto has_ended = [&] {
+      const json row = bill(name);
+      return row.is_object() && row["exit"] == "ended";
+    };
+    ASSERT_TRUE(eventually(has_ended)) << name;
   }
   EXPECT_EQ(bill("fails")["exit_code"], 7);
   EXPECT_TRUE(bill("fails")["exit_signal"].is_null());
