@@ -3,7 +3,6 @@
 #
 #   scripts/bootstrap.sh            what building and testing need
 #   scripts/bootstrap.sh --lint     what `make lint` and `make format` need, too
-#   scripts/bootstrap.sh --clang    what `make asan`, `make ubsan` and `make tsan` need, too
 #   scripts/bootstrap.sh --packages what `make deb` and `make wheel` need, too
 #   scripts/bootstrap.sh --checks   those, and what `make packages` tries them with
 #
@@ -48,7 +47,6 @@ if [ "${1:-}" = --lint ]; then
   has clang-format-14 || missing+=(clang-format-14)
   has clang-tidy-14 || missing+=(clang-tidy-14)
 fi
-if [ "${1:-}" = --clang ]; then has clang++-14 || missing+=(clang-14); fi
 makes_packages=no
 checks_packages=no
 case "${1:-}" in
@@ -133,11 +131,6 @@ if [ "${#missing[@]}" -gt 0 ]; then
   mapfile -t missing < <(printf '%s\n' "${missing[@]}" | sort -u)
   install "${missing[@]}"
   compiler="$(scripts/pick_compiler.sh)"
-fi
-
-# The run time of the sanitizers, which some distributions have with clang itself.
-if [ "${1:-}" = --clang ] && ! [ -e "$(clang++-14 -print-file-name=libclang_rt.tsan-x86_64.a)" ]; then
-  install libclang-rt-14-dev
 fi
 
 # toml++: Ubuntu 22.04 has no package of it, so its headers come out of that of 24.04.

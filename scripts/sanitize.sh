@@ -5,8 +5,6 @@
 #
 # A sanitizer's run time must be the first library of a process, and so must a preloaded one: the two
 # can't share a process. Here the engine is tested compiled in; the preloaded library is `make test`'s.
-#
-# clang compiles tests, which are not optimised, in half the time of g++. CXX names another compiler.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -20,10 +18,6 @@ case "$1" in
     ;;
 esac
 
-if [ -z "${CXX:-}" ]; then
-  scripts/bootstrap.sh --clang
-  export CXX=clang++-14
-fi
 scripts/configure.sh "$2" -DSWITCHYARD_SANITIZE="$sanitizer" -DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_FLAGS_DEBUG="-O1 -g1" "${@:4}"
 cmake --build "$2" -j "$3"
 # The run time of asan guesses where the thread-local data of a loaded library lies, by its offset in
