@@ -73,7 +73,7 @@ podman                  podman
 musl-gcc                musl-tools
 ip                      iproute2
 LIST
-  ldconfig -p | grep -q 'libjemalloc\.so\.2' || missing+=(libjemalloc2)
+  ldconfig -p | grep 'libjemalloc\.so\.2' > /dev/null || missing+=(libjemalloc2)
   # Its daemons are tried; none is started here.
   slurm=()
   while read -r program package; do
@@ -155,7 +155,7 @@ fetch_tomlplusplus() {
 }
 if ! has_header toml++/toml.h && ! [ -e "$tomlplusplus/toml++/toml.h" ]; then
   prepare_apt libtomlplusplus-dev
-  if apt-cache policy libtomlplusplus-dev 2> /dev/null | grep -q 'Candidate: [0-9]'; then
+  if [[ "$(apt-cache policy libtomlplusplus-dev 2> /dev/null)" == *"Candidate: "[0-9]* ]]; then
     install libtomlplusplus-dev
   else
     echo "bootstrap: fetching the headers of toml++ from Ubuntu 24.04 (120 kB, $tomlplusplus; nothing is installed)"
