@@ -107,12 +107,12 @@ TEST_F(HistoryLedger, WhatIsNotOnTheBillYetRaisesNoPeakOfItsUser) {
   rig.gpus.uses[0][3'500'000] = kMiB;
   pass_seconds(2);
   const Joined a = rig.join({});
+  const pid_t pid = a.client->peer.pid;
   rig.listed(a) = kGiB;
   pass_seconds(1);
   rig.monitor.left(a.id);  // its process, which is nobody's, lives for a moment
   pass_seconds(1);
-  rig.listed(a) = 0;
-  rig.gpus.uses[0].erase(a.client->peer.pid);
+  rig.gpus.uses[0].erase(pid);
   pass_seconds(2);
   ASSERT_FALSE(all.unmanaged.empty());
   for (const auto& [key, each] : all.unmanaged) EXPECT_EQ(each.peak_bytes, kMiB);
