@@ -77,8 +77,9 @@ Fd listen_for_metrics(const Tcp::endpoint& at, std::string& why) {
       ::listen(out.get(), kBacklog) == 0) {
     return out;
   }
+  const int error = errno;  // the text of the address changes it
   why = fmt::format("cannot listen for --metrics at {}: {}; {}", metrics_address_text(at),
-                    std::strerror(errno), what_to_do(errno));
+                    std::strerror(error), what_to_do(error));
   return {};
 }
 
