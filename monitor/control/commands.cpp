@@ -244,8 +244,10 @@ void look_for_listing(Monitor& monitor, uid_t account, bool of_jobs, bool goes_o
       monitor.sampler().measure_if_old(gpu, now);
     }
     monitor.look(now);
-    if (of_jobs) monitor.count_usage(now);
-    if (of_jobs) monitor.look_at_unmanaged(now);
+    if (of_jobs) {
+      monitor.count_usage(now);
+      monitor.look_at_unmanaged(now);
+    }
   } else if (changed) {
     monitor.look_at_status(now);
   }
@@ -297,11 +299,11 @@ json dispatch(Monitor& monitor, const Peer& peer, const json& request, Time now,
   if (op == "stop") return stop_monitor(monitor, peer, request);
   return refusal(
       kUsage,
-      fmt::format("no operation '{}': there are version, status, ps, events, past events, "
-                  "timeline, create, set, "
-                  "pause, resume, swap-out, swap-in, migrate, policy, means, config, report and "
-                  "stop",
-                  op));
+      fmt::format(
+          "no operation '{}': there are version, status, ps, events, past events, "
+          "timeline, create, set, pause, resume, swap-out, swap-in, migrate, policy, means, "
+          "config, report and stop",
+          op));
 }
 
 std::string rules_text(Monitor& monitor) {

@@ -1,8 +1,8 @@
 // Brings the journal's events into the history, which keeps them on the disk.
 //
 // Concept. With each tick it takes a bounded number of events that came since the last one, as
-// listings have them. The journal remembers thousands, so what comes at once is taken bit by bit.
-// Faster ones are overwritten before they are taken: their numbers are missing in the history.
+// listings have them. A burst is taken over several ticks, for the journal remembers thousands.
+// Events that it overwrites before that are lost: their numbers are missing in the history.
 //
 // Threading: one thread, the monitor's.
 #pragma once

@@ -47,7 +47,7 @@ class Journal final : public Sink {
     uid_t uid = 0;
   };
   void job_begins(JobKey job, const Name& name, pid_t pid, Time now);
-  // `wait_status`: of its first process, where that is known.
+  // `wait_status`: of the command that made it, where that is known.
   void job_ends(JobKey job, std::optional<int> wait_status, Time now);
   // `event`: kCommand or kCommandRefused.
   void command(HistoryEvent event, std::string text);

@@ -1,9 +1,9 @@
 // Events on the disk: those that the journal has forgotten, and those of earlier monitors.
 //
 // Concept. A table of rows, oldest first. A row has the number that its monitor gave the event, and
-// the event as a listing has it. Each monitor numbers without gaps, so a gap is what was lost. The
-// disk had stood still for long then, or events came faster than they were taken. Beyond a number
-// of rows the oldest go.
+// the event as a listing has it. Each monitor numbers without gaps, so a missing number is a lost
+// event. The disk stood still for long then, or events came faster than they were taken. Beyond a
+// number of rows the oldest go.
 //
 // Threading: the store's thread.
 #pragma once

@@ -1,8 +1,8 @@
 // How a process that is no child of ours has ended.
 //
-// Concept. wait(2) tells it to the parent alone. While the parent has not asked, /proc has the
-// status of what is left of the process. After that its pidfd has it (Linux 6.15). On an older
-// kernel, and of a process that we may not trace, it stays unknown.
+// Concept. wait(2) tells it to the parent alone. Until the parent asks, /proc has the status, for
+// those who may trace the process. After that its pidfd has it, from Linux 6.15 on. Otherwise it
+// stays unknown.
 //
 // Threading: any thread.
 #pragma once

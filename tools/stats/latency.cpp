@@ -28,8 +28,7 @@ std::string most_text(const json& bucket) {
 
 const char* const kLatencySees =
     "Waits are seen while a lower job works beside it, at most 8 of each 0.2 s and GPU. They "
-    "contain "
-    "the burst's own work.";
+    "contain the burst's own work.";
 
 json rate_latency(const json& before, const json& after) {
   const auto now = after.find("burst_waits");

@@ -33,17 +33,17 @@ class OnDisk final : public history::Backend {
   Written& written_;
 };
 
-std::unique_ptr<history::Store> store_of(Written& written) {
-  return std::make_unique<history::Store>(
-      [&written](std::string&) { return std::make_unique<OnDisk>(written); });
-}
-
-TEST(EventKeeper, TakesEachEventOnceAsListingsHaveIt) {
+class KeptEvents : public ::testing::Test {
+ protected:
+  KeptEvents() { rig.monitor.records_to(*store); }
   Rig rig;
   Written written;
-  auto store = store_of(written);
-  rig.monitor.records_to(*store);
+  std::unique_ptr<history::Store> store = std::make_unique<history::Store>(
+      [this](std::string&) { return std::make_unique<OnDisk>(written); });
   EventKeeper keeper;
+};
+
+TEST_F(KeptEvents, TakesEachEventOnceAsListingsHaveIt) {
   const Joined job = rig.runs({.name = "x"});
   keeper.tick(rig.monitor, rig.now);
   keeper.tick(rig.monitor, rig.now);
@@ -63,12 +63,7 @@ TEST(EventKeeper, TakesEachEventOnceAsListingsHaveIt) {
   }
 }
 
-TEST(EventKeeper, TakesABoundedNumberAtATimeAndAllAtTheEnd) {
-  Rig rig;
-  Written written;
-  auto store = store_of(written);
-  rig.monitor.records_to(*store);
-  EventKeeper keeper;
+TEST_F(KeptEvents, TakesABoundedNumberAtATimeAndAllAtTheEnd) {
   const auto happens = [&](std::size_t times) {
     for (std::size_t i = 0; i < times; ++i) {
       rig.monitor.journal().take(event_of(EventKind::kIsBack, 1, rig.now));
