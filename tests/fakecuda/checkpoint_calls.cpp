@@ -213,15 +213,15 @@ bool read_pairs(const switchyard::cuda::RestoreArgs* args, int* to) {
   for (int gpu = 0; gpu < kMaxGpus; ++gpu) to[gpu] = gpu;
   if (!args || args->gpu_pairs_count == 0) return true;
   if (args->gpu_pairs_count != static_cast<unsigned>(gpus)) return false;
-  unsigned from_seen = 0, to_seen = 0;
+  std::uint64_t from_seen = 0, to_seen = 0;
   for (int i = 0; i < gpus; ++i) {
     const int from = gpu_by_uuid(args->gpu_pairs[i].oldUuid, gpus);
     const int target = gpu_by_uuid(args->gpu_pairs[i].newUuid, gpus);
     if (from < 0 || target < 0) return false;
     to[from] = target;
-    from_seen |= 1u << from, to_seen |= 1u << target;
+    from_seen |= 1ull << from, to_seen |= 1ull << target;
   }
-  return from_seen == (1u << gpus) - 1 && to_seen == from_seen;
+  return from_seen == (1ull << gpus) - 1 && to_seen == from_seen;
 }
 
 }  // namespace

@@ -1,9 +1,13 @@
 #include "context.h"
 
 #include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <unistd.h>
 
 #include <algorithm>
+
+#include "visible.h"
 
 namespace fakecuda {
 namespace {
@@ -45,7 +49,10 @@ CUresult start_driver() {
   Driver& only = the_driver();
   if (only.initialised) return CUDA_SUCCESS;
   only.state = State::get(false);
-  if (!only.state) return CUDA_ERROR_SYSTEM_NOT_READY;
+  if (!only.state) {
+    fprintf(stderr, "fakecuda: %s\n", State::why());
+    return CUDA_ERROR_SYSTEM_NOT_READY;
+  }
   if (only.state->devices() == 0) return CUDA_ERROR_NO_DEVICE;
   pthread_atfork(nullptr, nullptr, [] { forked = true; });
   only.initialised = true;
@@ -54,6 +61,12 @@ CUresult start_driver() {
 }
 
 int gpu_count() { return the_driver().state->devices(); }
+
+bool reaches(CUdevice from, CUdevice to) {
+  static const char* links = getenv("FAKECUDA_PEERS");
+  const State& state = *the_driver().state;
+  return are_linked(links, state.gpu_of(from), state.gpu_of(to));
+}
 
 std::size_t fresh_limit(CUlimit limit) {
   return limit == CU_LIMIT_STACK_SIZE ? 1024 : (limit == CU_LIMIT_PRINTF_FIFO_SIZE ? 7 : 8) * kMiB;

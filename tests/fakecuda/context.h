@@ -97,6 +97,8 @@ struct Driver {
 Driver* driver();
 CUresult start_driver();
 int gpu_count();
+// Whether a device reaches the memory of another one.
+bool reaches(CUdevice from, CUdevice to);
 inline bool valid(CUdevice device) { return device >= 0 && device < gpu_count(); }
 // FAKE_NEED_DRIVER for a helper of several calls. `call`: the name of the one that uses it.
 inline CUresult need_driver(const char* call) {

@@ -242,6 +242,7 @@ CUresult cuCtxEnablePeerAccess(CUcontext peer, unsigned flags) {
   if (flags) return CUDA_ERROR_INVALID_VALUE;
   if (!peer || !living(from(peer))) return CUDA_ERROR_INVALID_CONTEXT;
   if (from(peer)->gpu == context->gpu) return CUDA_ERROR_INVALID_DEVICE;
+  if (!reaches(context->gpu, from(peer)->gpu)) return CUDA_ERROR_PEER_ACCESS_UNSUPPORTED;
   const bool added = context->peers.insert(from(peer)).second;
   return added ? CUDA_SUCCESS : CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED;
 }

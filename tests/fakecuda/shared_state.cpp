@@ -27,8 +27,7 @@ const char* failure = "";
 
 int configured_devices() {
   const char* text = getenv("FAKECUDA_DEVICES");
-  const int count = text && *text ? atoi(text) : 1;
-  return count < 0 ? 0 : count > kMaxGpus ? kMaxGpus : count;
+  return std::max(0, text && *text ? atoi(text) : 1);
 }
 
 struct flock byte_of(int process) {
@@ -111,6 +110,9 @@ bool State::open_files() {
 }
 
 bool State::attach(bool observer) {
+  if (configured_devices() > kMaxGpus) {
+    return failure = "FAKECUDA_DEVICES: at most 20 GPUs are simulated", false;
+  }
   if (!open_files()) return false;
   flock(locks_fd_, LOCK_EX);
   struct Unlock {
@@ -241,7 +243,7 @@ void State::reap_locked() {
   }
   reap_exported_locked();
   if (!any) return;
-  for (int gpu = 0; gpu < kMaxGpus; ++gpu) {
+  for (int gpu = 0; gpu < file_->gpu_count; ++gpu) {
     for (auto& engine : file_->gpus[gpu].engines) {
       for (int g = 0; g < engine.high_water; ++g) {
         GroupEntry& group = engine.groups[g];

@@ -22,8 +22,8 @@
 namespace fakecuda {
 
 inline constexpr std::uint64_t kStateMagic = 0x3144'5550'4745'4b41;
-inline constexpr std::uint32_t kStateVersion = 6;
-inline constexpr int kMaxGpus = 8;
+inline constexpr std::uint32_t kStateVersion = 7;
+inline constexpr int kMaxGpus = 20;  // more than the library has lanes for
 inline constexpr int kMaxProcesses = 512;
 inline constexpr int kMaxGroups = 512;  // per engine
 inline constexpr int kMaxExported = 4096;

@@ -227,6 +227,59 @@ TEST_F(Simulation, MemoryAndDevicesAreWhatTheFirstProcessSays) {
             }));
 }
 
+TEST_F(Simulation, MoreGpusThanItHasRoomForAreAnError) {
+  EXPECT_EQ(0, in_process([] {
+              const OwnGpus most("20");
+              if (!start_gpu()) return 1;
+              int count = 0;
+              CU(cuDeviceGetCount)(&count);
+              return count == 20 ? 0 : 2;
+            }));
+  EXPECT_EQ(0, in_process([] {
+              const OwnGpus too_many("21");
+              return CU(cuInit)(0) == CUDA_ERROR_SYSTEM_NOT_READY ? 0 : 1;
+            }));
+}
+
+// 0-1-2: the outer ones do not reach each other.
+TEST_F(Simulation, OnlyGpusThatAreLinkedReachEachOthersMemory) {
+  setenv("FAKECUDA_PEERS", "0-1,1-2", 1);
+  EXPECT_EQ(0, in_process([] {
+              const OwnGpus three("3");
+              CUcontext contexts[3] = {};
+              if (CU(cuInit)(0) != CUDA_SUCCESS) return 1;
+              for (int i = 0; i < 3; ++i) {
+                if (CU(cuDevicePrimaryCtxRetain)(&contexts[i], i) != CUDA_SUCCESS) return 2;
+              }
+              for (int from = 0; from < 3; ++from) {
+                if (CU(cuCtxSetCurrent)(contexts[from]) != CUDA_SUCCESS) return 3;
+                for (int to = 0; to < 3; ++to) {
+                  int can = -1;
+                  CU(cuDeviceCanAccessPeer)(&can, from, to);
+                  if (can != (from - to == 1 || to - from == 1)) return 4;
+                  if (from == to) continue;
+                  const CUresult said = CU(cuCtxEnablePeerAccess)(contexts[to], 0);
+                  if (said != (can ? CUDA_SUCCESS : CUDA_ERROR_PEER_ACCESS_UNSUPPORTED)) return 5;
+                }
+              }
+              CUdeviceptr at = 0;
+              CUmemAllocationProp prop{};
+              prop.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+              prop.location = {CU_MEM_LOCATION_TYPE_DEVICE, 0};
+              CUmemGenericAllocationHandle memory = 0;
+              CUmemAccessDesc access{{CU_MEM_LOCATION_TYPE_DEVICE, 1},
+                                     CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+              if (CU(cuMemCreate)(&memory, 2 << 20, &prop, 0) != CUDA_SUCCESS) return 6;
+              if (CU(cuMemAddressReserve)(&at, 2 << 20, 0, 0, 0) != CUDA_SUCCESS) return 7;
+              if (CU(cuMemMap)(at, 2 << 20, 0, memory, 0) != CUDA_SUCCESS) return 8;
+              if (CU(cuMemSetAccess)(at, 2 << 20, &access, 1) != CUDA_SUCCESS) return 9;
+              access.location.id = 2;
+              const CUresult said = CU(cuMemSetAccess)(at, 2 << 20, &access, 1);
+              return said == CUDA_ERROR_INVALID_DEVICE ? 0 : 10;
+            }));
+  unsetenv("FAKECUDA_PEERS");
+}
+
 TEST_F(Simulation, ATouchOfMemoryWithoutAccessFaults) {
   EXPECT_EQ(0, in_process([] {
               if (!start_gpu()) return 1;

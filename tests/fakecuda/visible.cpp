@@ -55,4 +55,12 @@ std::vector<int> visible_gpus(const char* text, int gpu_count) {
   return seen;
 }
 
+bool are_linked(const char* text, int gpu, int peer) {
+  if (gpu == peer) return false;
+  if (!text) return true;
+  const std::string pair =
+      std::to_string(std::min(gpu, peer)) + "-" + std::to_string(std::max(gpu, peer));
+  return ("," + std::string(text) + ",").find("," + pair + ",") != std::string::npos;
+}
+
 }  // namespace fakecuda

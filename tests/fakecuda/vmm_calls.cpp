@@ -99,6 +99,13 @@ int* access_at(Mapping& mapping, const CUmemLocation& location) {
   return valid(location.id) ? &mapping.access[static_cast<std::size_t>(location.id)] : nullptr;
 }
 
+// Memory of the host and of its own GPU is in reach of each. That of imported memory is not noted.
+bool may_reach(const CUmemLocation& from, const Handle& handle) {
+  const CUmemLocation& at = handle.prop.location;
+  const bool both = !on_host(from.type) && !on_host(at.type) && !handle.imported;
+  return !both || from.id == at.id || reaches(from.id, at.id);
+}
+
 }  // namespace
 
 extern "C" {
@@ -234,6 +241,11 @@ CUresult cuMemSetAccess(CUdeviceptr at, std::size_t bytes, const CUmemAccessDesc
   for (std::size_t i = 0; i < count; ++i) {
     if (!on_host(descriptors[i].location.type) && !valid(descriptors[i].location.id)) {
       return CUDA_ERROR_INVALID_DEVICE;
+    }
+  }
+  for (const auto& it : list) {
+    for (std::size_t i = 0; i < count; ++i) {
+      if (!may_reach(descriptors[i].location, *it->second.handle)) return CUDA_ERROR_INVALID_DEVICE;
     }
   }
   // As measured: it is imported and mapped, but nobody is given access.
