@@ -96,8 +96,8 @@ CALL pncclCommGetUniqueId(ncclComm_t comm, ncclUniqueId* id) {
   if (comm == nullptr) return kNcclInvalidArgument;
   const ncclResult_t result = pncclGetUniqueId(id);
   if (result == kNcclSuccess) {
-    comm->meeting->grows_to.store(hash(id->internal, sizeof id->internal),
-                                  std::memory_order_release);
+    comm->meeting.words->grows_to.store(hash(id->internal, sizeof id->internal),
+                                        std::memory_order_release);
   }
   return result;
 }
@@ -111,7 +111,7 @@ CALL pncclCommGrow(ncclComm_t comm, int ranks, const ncclUniqueId* id, int rank,
   }
   const timespec nap{0, 1'000'000};
   std::uint64_t to = 0;
-  while ((to = comm->meeting->grows_to.load(std::memory_order_acquire)) == 0) {
+  while ((to = comm->meeting.words->grows_to.load(std::memory_order_acquire)) == 0) {
     ::nanosleep(&nap, nullptr);
   }
   return add_communicator(grown, to, ranks, comm->rank, comm->device);

@@ -52,7 +52,7 @@ std::size_t size_of(const Operation& operation) {
 }
 
 unsigned char* board(const ncclComm& comm, int rank) {
-  return comm.meeting->data[rank][comm.next % 2];
+  return comm.meeting.data[rank][comm.next % 2];
 }
 
 template <typename Number>
@@ -147,11 +147,11 @@ bool poll_collective(Run& run, const Operation& operation) {
   if (!run.contributed) {
     const std::size_t bytes = bytes_read(comm, operation);
     if (bytes != 0) memcpy(board(comm, comm.rank), operation.from, bytes);
-    comm.meeting->rank[comm.rank].arrived.store(comm.next + 1, std::memory_order_release);
+    comm.meeting.rank[comm.rank].arrived.store(comm.next + 1, std::memory_order_release);
     run.contributed = true;
   }
   for (int rank = 0; rank < comm.ranks; ++rank) {
-    if (comm.meeting->rank[rank].arrived.load(std::memory_order_acquire) <= comm.next) return false;
+    if (comm.meeting.rank[rank].arrived.load(std::memory_order_acquire) <= comm.next) return false;
   }
   conclude(comm, operation);
   ++comm.next;
@@ -160,7 +160,7 @@ bool poll_collective(Run& run, const Operation& operation) {
 }
 
 bool poll_send(Run& run, std::size_t at, const Operation& operation) {
-  auto& channel = run.comm->meeting->channel[run.comm->rank][operation.peer];
+  auto& channel = run.comm->meeting.channel(run.comm->rank, operation.peer);
   const std::uint64_t received = channel.received.load(std::memory_order_acquire);
   if (!run.sent[at]) {
     if (channel.sent.load(std::memory_order_relaxed) != received) return false;
@@ -173,7 +173,7 @@ bool poll_send(Run& run, std::size_t at, const Operation& operation) {
 }
 
 bool poll_receive(Run& run, const Operation& operation) {
-  auto& channel = run.comm->meeting->channel[operation.peer][run.comm->rank];
+  auto& channel = run.comm->meeting.channel(operation.peer, run.comm->rank);
   const std::uint64_t received = channel.received.load(std::memory_order_relaxed);
   if (channel.sent.load(std::memory_order_acquire) == received) return false;
   memcpy(operation.to, channel.data, size_of(operation));
@@ -182,7 +182,7 @@ bool poll_receive(Run& run, const Operation& operation) {
 }
 
 bool poll_put(const Run& run, const Operation& operation) {
-  auto& box = run.comm->meeting->mailbox[run.comm->rank][operation.peer];
+  auto& box = run.comm->meeting.mailbox(run.comm->rank, operation.peer);
   const std::uint64_t put = box.put.load(std::memory_order_relaxed);
   if (put != box.taken.load(std::memory_order_acquire)) return false;
   box.bytes = size_of(operation);
@@ -195,7 +195,7 @@ bool poll_put(const Run& run, const Operation& operation) {
 
 // `taken`: signals that this operation has had.
 bool poll_wait(const Run& run, const Operation& operation, int& taken) {
-  auto& box = run.comm->meeting->mailbox[operation.peer][run.comm->rank];
+  auto& box = run.comm->meeting.mailbox(operation.peer, run.comm->rank);
   const std::uint64_t had = box.taken.load(std::memory_order_relaxed);
   if (taken < operation.signals && box.put.load(std::memory_order_acquire) != had) {
     if (box.window != 0) {
@@ -344,15 +344,15 @@ ncclComm_t make_communicator(int ranks, int rank, int device) {
 
 bool join(ncclComm& comm, std::uint64_t id) {
   comm.id = id;
-  comm.meeting = open_meeting(id);
-  if (comm.meeting == nullptr) return false;
-  comm.meeting->joined.fetch_add(1);
+  comm.meeting = open_meeting(id, comm.ranks);
+  if (comm.meeting.words == nullptr) return false;
+  comm.meeting.words->joined.fetch_add(1);
   return true;
 }
 
 void wait_for_all(ncclComm& comm) {
   const timespec nap{0, 1'000'000};
-  while (comm.meeting->joined.load() < static_cast<std::uint32_t>(comm.ranks)) {
+  while (comm.meeting.words->joined.load() < static_cast<std::uint32_t>(comm.ranks)) {
     ::nanosleep(&nap, nullptr);
   }
   close_door(comm.id);

@@ -21,7 +21,7 @@
 #include "tests/fakecuda/foreign_kernel.h"
 
 struct ncclComm {
-  fakenccl::Meeting* meeting = nullptr;
+  fakenccl::Meeting meeting;
   std::uint64_t id = 0;
   int rank = 0;
   int ranks = 0;

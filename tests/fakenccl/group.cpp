@@ -50,7 +50,7 @@ void end_work(const Group& group) {
 }
 
 void announce(Child& child) {
-  Meeting::Rank& mine = child.parent->meeting->rank[child.parent->rank];
+  Meeting::Rank& mine = child.parent->meeting.rank[child.parent->rank];
   child.number = ++child.parent->children;
   mine.color = child.color;
   mine.key = child.key;
@@ -66,7 +66,7 @@ ncclResult_t find_place(Group& group, const Child& child) {
   for (int rank = 0; rank < parent.ranks; ++rank) {
     const auto& out = child.excluded;
     if (std::find(out.begin(), out.end(), rank) != out.end()) continue;
-    const Meeting::Rank& other = parent.meeting->rank[rank];
+    const Meeting::Rank& other = parent.meeting.rank[rank];
     while (other.children.load(std::memory_order_acquire) < child.number) {
       ::nanosleep(&nap, nullptr);
     }

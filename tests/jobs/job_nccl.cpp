@@ -3,7 +3,9 @@
 // The ranks find each other by the unique id that rank 0 writes into FILE. Each has 4 MiB of device
 // memory with numbers of its own, which stay, and a float that each step changes. A kernel adds to
 // the float, and an all-reduce adds those of all ranks. So the sum shows a step that ran on the
-// wrong data, twice or not at all. Each line on stdin is answered by one line (conversation.h):
+// wrong data. With an even number of ranks the sum forgets early steps. So the kernel adds to a
+// word of the rank's own, too, which shows a step that ran twice or not at all. Each line on stdin
+// is answered by one line (conversation.h):
 //
 //   reduce N     N all-reduces of the float             group N      the same, in one group
 //   kinds        each other collective once             twins        one all-reduce by pnccl's name
@@ -37,7 +39,9 @@
 //   hidden N     as "begin", but each step computes for 20 ms in a stream of its own, beside an
 //                all-reduce that is launched N ms late; exposed N: one after the other
 //   until N      as "end", once N steps have been made  steps        → "steps N"
-//   sum          → "sum BITS" of the float, and "wrong" if the numbers that stay have changed
+//   hold         begins one more step at most, until "until"; as "steps"
+//   sum          → "sum BITS" of the float, and "wrong" if the numbers that stay have changed,
+//                or the rank's own word is not that of its steps
 #include <cuda.h>
 #include <dlfcn.h>
 #include <unistd.h>
@@ -153,7 +157,10 @@ class Rank {
       const bool beside = command == "hidden";
       return begin(0, [=, this] { return train(beside, number); });
     }
-    if (command == "steps") return says = "steps " + std::to_string(steps_), CUDA_SUCCESS;
+    if (command == "hold") holds_ = true;
+    if (command == "steps" || command == "hold") {
+      return says = "steps " + std::to_string(steps_), CUDA_SUCCESS;
+    }
     if (command == "end" || command == "until") return end(number, says);
     if (command == "sum") return sum(says);
     return CUDA_ERROR_INVALID_VALUE;
@@ -384,8 +391,9 @@ class Rank {
   CUresult step() {
     CUdeviceptr address = value_;
     unsigned addend = static_cast<unsigned>(rank_) + 1;
-    unsigned long long count = 1;
+    unsigned long long count = 2;
     void* parameters[] = {&address, &addend, &count};
+    ++added_;
     const CUresult launched =
         cuLaunchKernel(add_, 1, 1, 1, 1, 1, 1, 0, stream_, parameters, nullptr);
     if (launched != CUDA_SUCCESS) return launched;
@@ -432,6 +440,10 @@ class Rank {
     thread_ = std::thread([this, one] {
       cuCtxSetCurrent(context_);
       while (steps_ < end_at_ && failed_ == CUDA_SUCCESS) {
+        if (holds_) {
+          ::usleep(100);
+          continue;
+        }
         failed_ = one();
         ++steps_;
         if (const int apart = apart_ms_) ::usleep(static_cast<unsigned>(apart) * 1000);
@@ -442,6 +454,7 @@ class Rank {
   // All ranks must make as many steps, else the last of one would wait for ever.
   CUresult end(int number, std::string& says) {
     end_at_ = static_cast<unsigned long>(number);
+    holds_ = false;
     thread_.join();
     says = "end " + std::to_string(steps_);
     return failed_;
@@ -449,12 +462,12 @@ class Rank {
 
   CUresult sum(std::string& says) {
     std::vector<std::uint32_t> numbers(kWords);
-    std::uint32_t bits = 0;
+    std::uint32_t words[2] = {};  // the float, and what grows with each step
     if (const CUresult bad = cuMemcpyDtoH(numbers.data(), kept_, kBytes)) return bad;
-    if (const CUresult bad = cuMemcpyDtoH(&bits, value_, sizeof bits)) return bad;
-    bool right = true;
+    if (const CUresult bad = cuMemcpyDtoH(words, value_, sizeof words)) return bad;
+    bool right = words[1] == added_ * (static_cast<std::uint32_t>(rank_) + 1);
     for (std::size_t i = 0; i < kWords; ++i) right = right && numbers[i] == number_at(i);
-    says = (right ? "sum " : "wrong ") + std::to_string(bits);
+    says = (right ? "sum " : "wrong ") + std::to_string(words[0]);
     return CUDA_SUCCESS;
   }
 
@@ -477,6 +490,8 @@ class Rank {
   std::thread thread_;
   std::atomic<int> apart_ms_{0};
   std::atomic<unsigned long> steps_{0}, end_at_{0};
+  std::atomic<bool> holds_{false};
+  std::atomic<std::uint32_t> added_{0};  // steps that the kernel was launched for
   std::atomic<CUresult> failed_{CUDA_SUCCESS};
 };
 
