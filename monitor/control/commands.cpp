@@ -105,6 +105,12 @@ std::string why_nothing_leaves(Monitor& monitor, const Job& job) {
     const unsigned sees = client.page->lane_count();
     // Its library decided that when it joined.
     if (sees < 2 || client.page->memory(lane).swappable) return;
+    if (sees == abi::kMaxGpus && monitor.gpus().size() > abi::kMaxGpus) {
+      why = fmt::format(
+          "its process {} may see more than {} GPUs: choose them with CUDA_VISIBLE_DEVICES",
+          client.peer.pid, abi::kMaxGpus);
+      return;
+    }
     why = fmt::format(
         "its process {} sees {} GPUs that cannot all access each other's memory: start a process "
         "for each GPU, with CUDA_VISIBLE_DEVICES",

@@ -330,7 +330,7 @@ bool join() {
     if (is_open()) close_connection();  // an observer that turns to CUDA becomes a client
     ask_for_gpus();
     joined = connect_and_join(flags);
-    if (joined) neighbours::joined(known_gpus().count);
+    if (joined) neighbours::joined(known_gpus().seen);
   }
   if (!joined) say_unmanaged();
   // A job that `switchyard run` started belongs to a monitor, even if that is just restarting.

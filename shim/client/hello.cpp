@@ -8,6 +8,7 @@
 #include "shim/client/process.h"
 #include "shim/client/settings.h"
 #include "shim/driver.h"
+#include "shim/log.h"
 
 namespace switchyard::shim {
 namespace {
@@ -74,7 +75,16 @@ void ask_for_gpus() {
       driver().cuDeviceGetCount(&count) != CUDA_SUCCESS) {
     return;
   }
-  if (count > static_cast<int>(abi::kMaxGpus)) count = abi::kMaxGpus;
+  g_state.gpus.seen = static_cast<std::uint32_t>(count);
+  if (count > static_cast<int>(abi::kMaxGpus)) {
+    log_line(
+        Level::kWarn,
+        "this process sees %d GPUs, and the first %u of them are shared: on the others nothing "
+        "is held or counted, and no memory of it is swappable; choose with "
+        "CUDA_VISIBLE_DEVICES",
+        count, abi::kMaxGpus);
+    count = abi::kMaxGpus;
+  }
   for (int i = 0; i < count; ++i) {
     CUdevice device = 0;
     CUuuid uuid{};

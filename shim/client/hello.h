@@ -14,7 +14,8 @@
 namespace switchyard::shim {
 
 struct Gpus {
-  std::uint32_t count;
+  std::uint32_t seen;   // by the process
+  std::uint32_t count;  // of them with a lane: the first kMaxGpus
   std::uint8_t uuid[abi::kMaxGpus][16];
   std::uint32_t under_mps[abi::kMaxGpus];
 };

@@ -21,7 +21,7 @@ std::uint32_t list_observed_gpus(std::uint8_t (*uuid)[16]);
 // Puts what was counted so far into the page behind `fd`, and the page in its place. No charge
 // happens between the two. False: all is as it was.
 bool move_to_page(int fd, const wire::Hello& hello);
-// The process is a client of a monitor, with so many GPUs.
+// The process is a client of a monitor, and sees so many GPUs.
 void joined(unsigned gpus);
 
 // --- the service thread ---

@@ -110,7 +110,8 @@ void count(unsigned lane, const Moved& moved, abi::Word64 abi::Memory::*directio
 void choose_swappable(unsigned gpus) {
   if (!card_says_yes(page().card.text, "swappable")) return;
   if (calls_may_pass_unseen()) return;
-  if (!peers::all_reach(gpus)) return;
+  // Nobody waits for work on a GPU without a lane, and that may use the memory of the others.
+  if (gpus > abi::kMaxGpus || !peers::all_reach(gpus)) return;
   for (unsigned lane = 0; lane < gpus; ++lane) {
     page().residencies[lane].answered.store(abi::kAnswersNone, std::memory_order_relaxed);
     page().memories[lane].contexts.store(

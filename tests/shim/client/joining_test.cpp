@@ -106,6 +106,7 @@ TEST_F(Joining, MoreGpusThanLanesAreLeftOut) {
   monitor();
   join_it();
   EXPECT_EQ(current().hello().lane_count, abi::kMaxGpus);
+  EXPECT_EQ(g_neighbours.chosen_swappable, 20) << "some are without a lane";
 }
 
 TEST_F(Joining, WithoutAMonitorTheProcessRunsUnmanaged) {

@@ -46,6 +46,12 @@ TEST_F(MoverBetween, MemoryIsSwappableWhereTheJobSaysSoAndTheProcessSeesOneGpu) 
   EXPECT_TRUE(chosen("yes", 1));
   EXPECT_FALSE(chosen("yes", 2));
   EXPECT_FALSE(chosen("yes", 0));
+  g_driver.cuDeviceCanAccessPeer = [](int* can, CUdevice, CUdevice) {
+    *can = 1;
+    return CUDA_SUCCESS;
+  };
+  EXPECT_TRUE(chosen("yes", 2));
+  EXPECT_FALSE(chosen("yes", abi::kMaxGpus + 1)) << "work there would not be waited for";
   EXPECT_FALSE(chosen("no", 1));
   EXPECT_FALSE(chosen("", 1));
 }
