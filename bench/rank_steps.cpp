@@ -4,8 +4,11 @@
 //
 // It forks a process for each rank, before any of them touches CUDA; rank n works on GPU n. Each
 // has MIB of memory, and writes how many steps it has made into FOLDER/steps-n, 8 bytes. NCCL is
-// the libnccl.so.2 that the loader finds. It ends with its standard input; a rank that fails ends
-// all of them.
+// the libnccl.so.2 that the loader finds. A rank that fails ends all of them.
+//
+// When its standard input ends, all ranks make as many steps and compare each word of their memory
+// with what it must be then. It says "right", or which rank is "wrong". Ranks that have not come to
+// that after a minute are killed.
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
@@ -16,6 +19,7 @@
 
 #include <atomic>
 #include <fstream>
+#include <new>
 #include <string>
 #include <vector>
 
@@ -40,7 +44,8 @@ using namespace switchyard::bench;
 // clang-format off
 #define RANK_CALLS(CALL) \
   CALL(cuInit) CALL(cuDevicePrimaryCtxRetain) CALL(cuCtxSetCurrent) CALL(cuStreamCreate) \
-  CALL(cuStreamSynchronize) CALL(cuMemAlloc) CALL(cuMemsetD8)
+  CALL(cuStreamSynchronize) CALL(cuMemAlloc) CALL(cuMemcpyHtoD) CALL(cuMemcpyDtoH) \
+  CALL(cuMemsetD32Async) CALL(cuModuleLoadData) CALL(cuModuleGetFunction) CALL(cuLaunchKernel)
 // clang-format on
 SWITCHYARD_CUDA_FUNCTIONS(Cuda, RANK_CALLS);
 
@@ -89,29 +94,121 @@ std::atomic<std::uint64_t>& counter(const std::string& file) {
   return *static_cast<std::atomic<std::uint64_t>*>(at);
 }
 
-[[noreturn]] void work(int ranks, int rank, const std::string& folder, std::size_t bytes) {
+// Of a rank's memory, in words: so many are summed over all ranks in each step. As many behind them
+// grow by the rank's number plus one. The others stay. With an even number of ranks a sum of sums
+// is soon the same in each step; what grows tells how many there were.
+constexpr std::size_t kCount = 16384;
+// The last of them: how many ranks want to end. All see the same sum, so all end at one step.
+constexpr std::size_t kEnds = kCount - 1;
+constexpr int kWrong = 3;
+
+std::uint32_t word_at(std::size_t index, int rank) {
+  return static_cast<std::uint32_t>(index) * 40503u + static_cast<std::uint32_t>(rank) + 1;
+}
+
+// All words are multiplied by the same number in each step but the first.
+std::uint32_t factor_after(std::uint64_t steps, int ranks) {
+  std::uint32_t factor = 1;
+  for (std::uint64_t i = 1; i < steps; ++i) factor *= static_cast<std::uint32_t>(ranks);
+  return factor;
+}
+
+std::uint32_t summed_word(std::size_t index, int ranks) {
+  std::uint32_t sum = 0;
+  for (int rank = 0; rank < ranks; ++rank) sum += word_at(index, rank);
+  return sum;
+}
+
+// `steps`: at least one.
+bool is_right(const std::vector<std::uint32_t>& words, int ranks, int rank, std::uint64_t steps) {
+  const std::uint32_t factor = factor_after(steps, ranks);
+  const auto grown = static_cast<std::uint32_t>(steps) * static_cast<std::uint32_t>(rank + 1);
+  for (std::size_t i = 0; i < words.size(); ++i) {
+    if (i == kEnds) continue;
+    std::uint32_t wanted = word_at(i, rank);
+    if (i < kCount) wanted = summed_word(i, ranks) * factor;
+    if (i >= kCount && i < 2 * kCount) wanted += grown;
+    if (words[i] != wanted) return false;
+  }
+  return true;
+}
+
+struct Memory {
+  CUdeviceptr at = 0;
+  std::size_t bytes = 0;
+
+  Memory(const Cuda& cuda, std::size_t size, int rank) : bytes(size) {
+    std::vector<std::uint32_t> words(bytes / 4);
+    for (std::size_t i = 0; i < words.size(); ++i) words[i] = word_at(i, rank);
+    check(cuda.cuMemAlloc(&at, bytes), "cuMemAlloc");
+    check(cuda.cuMemcpyHtoD(at, words.data(), bytes), "cuMemcpyHtoD");
+  }
+  std::vector<std::uint32_t> words(const Cuda& cuda) const {
+    std::vector<std::uint32_t> out(bytes / 4);
+    check(cuda.cuMemcpyDtoH(out.data(), at, bytes), "cuMemcpyDtoH");
+    return out;
+  }
+};
+
+// What the parent and its ranks share.
+struct Shared {
+  std::atomic<bool> ends{false};
+};
+
+[[noreturn]] void work(int ranks, int rank, const std::string& folder, std::size_t bytes,
+                       const Shared& shared) {
   auto& steps = counter(folder + "/steps-" + std::to_string(rank));
   const Cuda cuda = loaded<Cuda>();
   CUcontext context = nullptr;
   CUstream stream = nullptr;
-  CUdeviceptr memory = 0;
+  CUmodule module = nullptr;
+  CUfunction add = nullptr;
   check(cuda.cuInit(0), "cuInit");
   check(cuda.cuDevicePrimaryCtxRetain(&context, rank), "cuDevicePrimaryCtxRetain");
   check(cuda.cuCtxSetCurrent(context), "cuCtxSetCurrent");
+  check(cuda.cuModuleLoadData(&module, kKernelsPtx), "cuModuleLoadData");
+  check(cuda.cuModuleGetFunction(&add, module, "add_words"), "cuModuleGetFunction");
   check(cuda.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING), "cuStreamCreate");
-  check(cuda.cuMemAlloc(&memory, bytes), "cuMemAlloc");
-  check(cuda.cuMemsetD8(memory, 0, bytes), "cuMemsetD8");
+  const Memory memory(cuda, bytes, rank);
   const Nccl calls = nccl();
   const ncclUniqueId id = agree(calls, folder + "/id", rank);
   ncclComm* comm = nullptr;
   check_nccl(calls.ncclCommInitRank(&comm, ranks, id, rank), "ncclCommInitRank");
   constexpr int kInt32 = 2, kSum = 0;
-  constexpr std::size_t kCount = 16384;
-  for (void* at = reinterpret_cast<void*>(memory);;) {
+  void* const at = reinterpret_cast<void*>(memory.at);
+  CUdeviceptr grows = memory.at + 4 * kCount;
+  unsigned by = static_cast<unsigned>(rank) + 1;
+  unsigned long long count = kCount;
+  void* parameters[] = {&grows, &by, &count};
+  for (std::uint32_t end = 0; end == 0; steps.fetch_add(1)) {
+    const unsigned wants = shared.ends.load() ? 1 : 0;
+    check(cuda.cuMemsetD32Async(memory.at + 4 * kEnds, wants, 1, stream), "cuMemsetD32Async");
+    check(cuda.cuLaunchKernel(add, 64, 1, 1, 256, 1, 1, 0, stream, parameters, nullptr),
+          "cuLaunchKernel");
     check_nccl(calls.ncclAllReduce(at, at, kCount, kInt32, kSum, comm, stream), "ncclAllReduce");
     check(cuda.cuStreamSynchronize(stream), "cuStreamSynchronize");
-    steps.fetch_add(1);
+    check(cuda.cuMemcpyDtoH(&end, memory.at + 4 * kEnds, sizeof end), "cuMemcpyDtoH");
   }
+  const bool right = is_right(memory.words(cuda), ranks, rank, steps.load());
+  ::_exit(right ? 0 : kWrong);
+}
+
+// All have ended, or a minute has passed. The words for it.
+std::string end_all(const std::vector<pid_t>& children) {
+  std::string said = "right";
+  for (std::size_t rank = 0; rank < children.size(); ++rank) {
+    int status = 0;
+    bool ended = false;
+    for (int nap = 0; nap < 6000 && !ended; ++nap) {
+      ended = ::waitpid(children[rank], &status, WNOHANG) != 0;
+      if (!ended) ::usleep(10'000);
+    }
+    if (ended && status == 0) continue;
+    said = "wrong: rank " + std::to_string(rank) + (ended ? "" : " does not come to an end");
+    break;
+  }
+  for (const pid_t child : children) ::kill(child, SIGKILL);
+  return said;
 }
 
 }  // namespace
@@ -119,13 +216,18 @@ std::atomic<std::uint64_t>& counter(const std::string& file) {
 int main(int argc, char** argv) {
   if (argc < 3) return 2;
   const int ranks = std::atoi(argv[1]);
+  const std::string folder = argv[2];
   const std::size_t bytes = static_cast<std::size_t>(argc > 3 ? std::atoi(argv[3]) : 256) << 20;
+  void* const mapped =
+      ::mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  if (mapped == MAP_FAILED) return 1;
+  auto* shared = new (mapped) Shared;
   std::vector<pid_t> children;
   for (int rank = 0; rank < ranks; ++rank) {
     const pid_t child = ::fork();
     if (child == 0) {
       ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-      work(ranks, rank, argv[2], bytes);
+      work(ranks, rank, folder, bytes, *shared);
     }
     children.push_back(child);
   }
@@ -137,6 +239,12 @@ int main(int argc, char** argv) {
     if (::waitpid(-1, &status, WNOHANG) > 0) break;
     ended = ::poll(&input, 1, 100) > 0 && ::read(STDIN_FILENO, &byte, 1) <= 0;
   }
-  for (const pid_t child : children) ::kill(child, SIGKILL);
-  return ended ? 0 : 1;
+  if (!ended) {
+    for (const pid_t child : children) ::kill(child, SIGKILL);
+    return 1;
+  }
+  shared->ends.store(true);
+  const std::string said = end_all(children);
+  std::printf("%s\n", said.c_str());
+  return said == "right" ? 0 : 1;
 }

@@ -27,9 +27,10 @@ ONE_GPU = ("cost", "latency", "shares", "set", "uploads", "coverage", "quota", "
            "contexts", "iterations", "guard", "provision")
 TWO_GPUS = ("gang", "gangs", "born", "spread", "migrate", "parking", "stalls", "urgent", "noise",
             "ddp", "ddp_shares", "ddp_service", "ddp_cost")
+MANY_GPUS = ("machine",)  # four or more; the simulated ones will do
 ENGINES = ("engines", "engine_cost", "engine_starts")  # vLLM, which `all` does not expect
 NO_GPU = ("strangers", "listings")  # the simulated one will do
-ROWS = (*ONE_GPU, *TWO_GPUS, *ENGINES, *NO_GPU)
+ROWS = (*ONE_GPU, *TWO_GPUS, *MANY_GPUS, *ENGINES, *NO_GPU)
 MODULES = {"set": "changes"}  # a module named set would hide the builtin
 
 

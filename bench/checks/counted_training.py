@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 """A training that counts its own steps, without end.
 
-    counted_training.py MODE [--one-gpu] [--batch N] [--waits-every STEPS]
+    counted_training.py MODE [--one-gpu] [--ranks N] [--batch N] [--waits-every STEPS]
 
 MODE: plain, resnet, graph (the whole step is one CUDA graph) and compile (torch.compile) on one
-GPU. The modes ddp and fsdp2 have two ranks, on a GPU each. With --one-gpu both are on the first one
-(rank_setup.py).
+GPU. The modes ddp and fsdp2 have two ranks or --ranks, on a GPU each. With --one-gpu all are on the
+first one (rank_setup.py).
 
 A line of input asks; the answer has the moments at which each step was launched (of rank 0). After
 a line {"evaluate": STEPS} all ranks make so many steps without gradients; the answer, when they are
@@ -32,7 +32,7 @@ from graph_capture import captured  # noqa: E402
 WIDTH, LAYERS, HEADS, TOKENS, BATCH, WORDS = 768, 8, 12, 256, 16, 8192
 WAITS_EVERY = 20
 NOTICE = 60  # steps from an order until all ranks carry it out
-RANKS = {"ddp": 2, "fsdp2": 2}
+OF_RANKS = ("ddp", "fsdp2")
 
 
 class Convolutions(nn.Module):
@@ -79,7 +79,7 @@ class Training:
             model, self.loss = Convolutions().cuda(), convolve_loss
         else:
             model, self.loss = small_gpt().cuda(), gpt.loss_of
-        if mode in RANKS:
+        if mode in OF_RANKS:
             model = spread(model, mode)
         torch.manual_seed(100 + options.rank)
         if mode == "resnet":
@@ -153,7 +153,8 @@ class Run:
 def parse():
     full = argparse.ArgumentParser(description=__doc__,
                                    formatter_class=argparse.RawDescriptionHelpFormatter)
-    full.add_argument("mode", choices=["plain", "resnet", "graph", "compile", *RANKS])
+    full.add_argument("mode", choices=["plain", "resnet", "graph", "compile", *OF_RANKS])
+    full.add_argument("--ranks", type=int, default=2, help="of the modes ddp and fsdp2")
     full.add_argument("--batch", type=int, default=BATCH, help="of a rank; not for resnet")
     full.add_argument("--waits-every", type=int, default=WAITS_EVERY, metavar="STEPS",
                       help="1: the CPU waits for each step")
@@ -165,8 +166,8 @@ def main():
     options = parse()
     run = Run(options.waits_every)
     own_ranks.obey_input(run.obey)
-    if options.mode in RANKS:
-        run.others = own_ranks.join(options, RANKS[options.mode])
+    if options.mode in OF_RANKS:
+        run.others = own_ranks.join(options, options.ranks)
     training = Training(options)
     print(json.dumps({"ready": True}), flush=True)
     run.go_on(training)

@@ -7,21 +7,19 @@ one resumes it. No pause may outlast its end by more than a second and the copy 
 swap-out may stand until it is given up after a minute. Needs two GPUs.
 """
 
-import importlib.util
-import os
 import random
 import struct
 import threading
 import time
-from pathlib import Path
 
 from rig import ranks
-from rig.monitor import Monitor, Refused
+from rig.monitor import Monitor
 from rig.report import Report
 from rig.rig import RigError
+from rig.steps import Gang
 
 TITLE = "Gangs ordered out while they are born, or while their monitor dies"
-MOST_S, MOST_SWAP_S, GIVES_UP_S = 1.0, 30, 100
+MOST_S, MOST_SWAP_S = 1.0, 30
 TIMEOUT_S = 1
 TOO_EARLY = ("no job", "cannot be swapped out")
 
@@ -34,55 +32,8 @@ def arguments(parser):
     ranks.number_argument(parser)
 
 
-def nccl_folder():
-    """Of the package that PyTorch brings along; else the loader finds it."""
-    found = importlib.util.find_spec("nvidia")
-    for place in found.submodule_search_locations if found else ():
-        if (Path(place) / "nccl" / "lib").is_dir():
-            return str(Path(place) / "nccl" / "lib")
-    return ""
-
-
-class Gang:
-    def __init__(self, rig, name):
-        self.rig = rig
-        self.name = name
-        self.folder = rig.scratch / name
-        self.folder.mkdir()
-        paths = (nccl_folder(), os.environ.get("LD_LIBRARY_PATH", ""))
-        self.process = rig.once(name, [rig.program("rank_steps"), rig.options.ranks, self.folder,
-                                       rig.options.mib], under="switchyard", swappable=True,
-                                environment={"LD_LIBRARY_PATH": ":".join(filter(None, paths))})
-
-    def steps(self):
-        out = []
-        for rank in range(self.rig.options.ranks):
-            file = self.folder / f"steps-{rank}"
-            data = file.read_bytes() if file.exists() else b""
-            out.append(struct.unpack("<Q", data)[0] if len(data) == 8 else 0)
-        return out
-
-    def goes_on(self, since):
-        """Seconds until each rank has made a step after `since`."""
-        before = self.steps()
-        while any(now <= then for now, then in zip(self.steps(), before)):
-            if self.process.poll() is not None:
-                raise RigError(f"{self.name} ended: {self.process.log.read_text()}")
-            if time.monotonic() - since > GIVES_UP_S:
-                raise RigError(f"{self.name} stands still, {before}")
-            time.sleep(0.001)
-        return max(0.0, time.monotonic() - since)
-
-    def end(self):
-        self.process.stdin.close()
-        self.process.wait(timeout=20)
-
-    def ask(self, **request):
-        """What the monitor says; the text of a refusal."""
-        try:
-            return Monitor(self.rig.socket).ask(target=self.name, **request)
-        except Refused as refused:
-            return str(refused)
+def gang_of(rig, name):
+    return Gang(rig, name, rig.options.ranks, rig.options.mib, swappable=True)
 
 
 def order_out(gang, kind, order, chance):
@@ -120,7 +71,7 @@ def born(rig, number, span, chance):
     order = {"op": "swap-out"} if kind == 0 else {"op": "pause", "release": True}
     if kind == 1:
         order["timeout_seconds"] = TIMEOUT_S
-    gang = Gang(rig, f"born-{number}")
+    gang = gang_of(rig, f"born-{number}")
     while isinstance(gang.ask(op="resume"), str):
         time.sleep(0.002)
     listed = time.monotonic()
@@ -128,8 +79,7 @@ def born(rig, number, span, chance):
     over, took, begun = order_out(gang, kind, order, chance)
     # The rest of its birth does not count as a delay after the pause.
     late = gang.goes_on(max(over, listed + span + over - begun))
-    gang.end()
-    return {"kind": kind, "took": took, "late": late}
+    return {"kind": kind, "took": took, "late": late, "memory": gang.end()}
 
 
 def orphaned(rig, gang, chance):
@@ -163,7 +113,7 @@ def joined(rig, gang):
 
 def usual_birth(rig):
     """Seconds from the first process in `ps` to the first step of all."""
-    gang = Gang(rig, "usual")
+    gang = gang_of(rig, "usual")
     while isinstance(gang.ask(op="resume"), str):
         time.sleep(0.002)
     span = gang.goes_on(time.monotonic())
@@ -178,10 +128,13 @@ def run(rig, report: Report):
     gang, span = usual_birth(rig)
     rig.say(f"a birth takes {span:.2f} s")
     deaths = [orphaned(rig, gang, chance) for _ in range(rig.options.deaths)]
-    gang.end()
+    orphan = gang.end()
     rig.say("ordered out while they are born")
     births = [born(rig, number, span, chance) for number in range(rig.options.gangs)]
-    report.keep(seed=seed, span=span, births=births, deaths=deaths)
+    report.keep(seed=seed, span=span, births=births, deaths=deaths, orphan=orphan)
+    right = [orphan, *(each["memory"] for each in births)].count("right")
+    report.judge("gangs with the memory that they must have", f"{right} of {len(births) + 1}",
+                 "all", right == len(births) + 1)
     swaps = [each["took"] for each in births if each["kind"] == 0]
     pauses = [each["late"] for each in births if each["kind"] != 0]
     report.note("gangs", f"{len(births)} at birth, {len(deaths)} deaths", f"seed {seed}")

@@ -1,8 +1,8 @@
-"""A high-priority service on the first GPU beside a low-priority training of two ranks on both.
+"""A high-priority service on the first GPU, or on each, beside a low-priority training of all ranks.
 
 The service answers requests by graph replay, as in `latency`. Cells alternate in the same warm
 processes: alone while the training is paused, the driver's default, bare slices, Switchyard. All
-serve the same arrivals. Needs two GPUs.
+serve the same arrivals. Needs a GPU for each rank.
 """
 
 from rig import bare, ranks
@@ -19,55 +19,72 @@ def arguments(parser):
     parser.add_argument("--rounds", type=int, default=4, help="of all cells")
     parser.add_argument("--rate", type=float, default=50, help="requests per second")
     parser.add_argument("--requests", type=int, default=400, help="of each cell")
+    parser.add_argument("--services", type=int, default=1, help="one on each of so many GPUs")
+    ranks.number_argument(parser)
 
 
-def serve(rig, high, seed):
-    return high.serve(rig.options.rate, rig.counted(rig.options.requests), seed=seed)
+def serve(rig, highs, seed):
+    """What each service says; all serve at the same time."""
+    rate, requests = rig.options.rate, rig.counted(rig.options.requests)
+    for index, high in enumerate(highs):
+        high.send(serve={"rate": rate, "requests": requests, "seed": seed + 100 * index})
+    return [high.receive(3 * requests / rate + 60) for high in highs]
 
 
-def beside(rig, high, means, seed):
+def beside(rig, highs, means, seed):
     rig.means(means)
     rig.window(0, settle=ACTIVITY_WINDOW)
-    return serve(rig, high, seed)
+    return serve(rig, highs, seed)
 
 
-def one_round(rig, high, low, seed, cells):
+def one_round(rig, highs, low, seed, cells):
     rig.say(f"round {seed}")
     rig.cli("pause", low.name)
-    cells["alone"].append(serve(rig, high, seed))
+    cells["alone"].append(serve(rig, highs, seed))
     rig.cli("resume", low.name)
 
     def by_bare_slices():
-        with rig.bare_slices({high.name: bare.HIGH_US, low.name: bare.LOW_US}):
+        slices = dict.fromkeys((high.name for high in highs), bare.HIGH_US)
+        with rig.bare_slices({**slices, low.name: bare.LOW_US}):
             rig.window(0, settle=1)
-            return serve(rig, high, seed)
+            return serve(rig, highs, seed)
 
-    by = [("default", lambda: beside(rig, high, "none", seed)), ("bare", by_bare_slices),
-          ("switchyard", lambda: beside(rig, high, "auto", seed))]
+    by = [("default", lambda: beside(rig, highs, "none", seed)), ("bare", by_bare_slices),
+          ("switchyard", lambda: beside(rig, highs, "auto", seed))]
     for cell, measure in by if seed % 2 else reversed(by):
         cells[cell].append(measure())
 
 
+def span(served):
+    """In which all services of a cell served."""
+    return (max(each["begun"] for each in served), min(each["ended"] for each in served))
+
+
 def run(rig, report: Report):
-    ranks.one_gpu_each()
-    low = ranks.counting(rig, "train", "ddp", "--batch", rig.options.batch, priority="low",
-                         with_bare=True)
-    high = rig.start("serve", "networks.py", "--mode", "graph", "--batch", 4, priority="high",
-                     gpus=0, with_bare=True)
-    for job in (low, high):
+    ranks.one_gpu_each(rig.options.ranks)
+    low = ranks.counting(rig, "train", "ddp", "--batch", rig.options.batch, "--ranks",
+                         rig.options.ranks, priority="low", with_bare=True)
+    highs = [rig.start(f"serve{gpu}", "networks.py", "--mode", "graph", "--batch", 4,
+                       priority="high", gpus=gpu, with_bare=True)
+             for gpu in range(rig.options.services)]
+    for job in (low, *highs):
         job.ready(180)
     cells = {"alone": [], "default": [], "bare": [], "switchyard": []}
     report.keep(cells=cells)
     for index in range(rig.options.rounds):
-        one_round(rig, high, low, index + 1, cells)
-    trained = {cell: ranks.step_rates(low, [(each["begun"], each["ended"]) for each in cells[cell]])
+        one_round(rig, highs, low, index + 1, cells)
+    trained = {cell: ranks.step_rates(low, [span(each) for each in cells[cell]])
                for cell in ("default", "bare", "switchyard")}
     report.keep(trained=trained)
     low.end(0)
-    judge(report, cells, trained)
+    for gpu in range(rig.options.services):
+        report.note("service on GPU", str(gpu))
+        judge_service(report, {cell: [served[gpu] for served in each]
+                               for cell, each in cells.items()}, trained)
+    judge_training(report, trained)
 
 
-def judge(report, cells, trained):
+def judge_service(report, cells, trained):
     alone = tail(latencies(cells["alone"]))
     for cell, each in cells.items():
         values = latencies(each)
@@ -75,11 +92,14 @@ def judge(report, cells, trained):
                     f"training {median(trained[cell]):.2f} steps/s" if cell in trained else "")
     report.at_most("switchyard: p99 over alone, ms", tail(latencies(cells["switchyard"])) - alone,
                    MOST_OVER_MS)
+    judge_bare(report, latencies(cells["bare"]), latencies(cells["switchyard"]))
+
+
+def judge_training(report, trained):
     ratios = [ours / theirs for ours, theirs in zip(trained["switchyard"], trained["default"])]
     report.at_least("switchyard: the training, over the default's", median(ratios),
                     LEAST_OF_DEFAULT)
     report.ends(interval(ratios), LEAST_OF_DEFAULT)
-    judge_bare(report, latencies(cells["bare"]), latencies(cells["switchyard"]))
     over_bare = [ours / theirs for ours, theirs in zip(trained["switchyard"], trained["bare"])]
     report.at_least("switchyard: the training, over that of bare slices", median(over_bare),
                     LEAST_OF_BARE)

@@ -1,8 +1,8 @@
-"""Two equal trainings of two ranks on the same GPUs, by slices. Do they get the shares they were
+"""Two equal trainings of two ranks or more on the same GPUs, by slices. Do they get the shares they were
 given, and is their sum above the default's?
 
-Cells alternate in the same warm processes: the driver's default, equal weights, and 3 : 1. Needs
-two GPUs.
+Cells alternate in the same warm processes: the driver's default, equal weights, and 3 : 1. Needs a
+GPU for each rank.
 """
 
 from rig import ranks
@@ -17,6 +17,7 @@ LEAST_SUM, MOST_OFF = 1.05, 1
 
 def arguments(parser):
     ranks.batch_argument(parser)
+    ranks.number_argument(parser)
     parser.add_argument("--rounds", type=int, default=4, help="of all cells")
     parser.add_argument("--seconds", type=float, default=6, help="of each window")
     parser.add_argument("--settle", type=float, default=8,
@@ -68,8 +69,9 @@ def judge_share(report, cell, shares, asked):
 
 
 def run(rig, report: Report):
-    ranks.one_gpu_each()
-    jobs = [ranks.counting(rig, name, "ddp", "--batch", rig.options.batch) for name in NAMES]
+    ranks.one_gpu_each(rig.options.ranks)
+    jobs = [ranks.counting(rig, name, "ddp", "--batch", rig.options.batch, "--ranks",
+                           rig.options.ranks) for name in NAMES]
     for job in jobs:
         job.ready(180)
     rates = rates_of(jobs, spans_of(rig))
