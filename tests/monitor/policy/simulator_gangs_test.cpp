@@ -1,6 +1,7 @@
 // The laws of gangs, played: 2 to 64 GPUs, gangs of random shapes against jobs on one GPU.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <random>
 
 #include "bench/simulate/gangs.h"
@@ -134,25 +135,59 @@ std::vector<GangSpec> random_jobs(std::size_t count, std::mt19937& random) {
   return jobs;
 }
 
+// Granted whole or not at all; nobody starves; no GPU idles for nothing.
+void expect_laws_of(const std::vector<GangSpec>& jobs, std::size_t count, double seconds,
+                    unsigned seed) {
+  SCOPED_TRACE(std::to_string(count) + " GPUs, seed " + std::to_string(seed));
+  const GangsResult played = simulate_gangs(jobs, exclusive(count, seconds, seed));
+  for (std::size_t i = 0; i < jobs.size(); ++i) {
+    SCOPED_TRACE("job " + std::to_string(i) + " on " + std::to_string(jobs[i].gpus.size()));
+    const GangResult& job = played.jobs[i];
+    // A turn of each of the others, their ends, and what these wait for in turn.
+    EXPECT_LT(job.longest_wait_s, 0.4 * static_cast<double>(jobs.size())) << "it starves";
+    EXPECT_LT(job.held_for_nothing_s, 0.01 * seconds) << "hold and wait";
+    const double alone = jobs[i].gpu_ms / (jobs[i].gpu_ms + 2 * jobs[i].cpu_ms);
+    EXPECT_GT(job.gpu_s, 0.4 * alone * seconds / static_cast<double>(jobs.size()));
+  }
+  EXPECT_LT(played.idle_though_fits_s, 0.08 * seconds * static_cast<double>(count));
+}
+
 TEST(SimulatorGangs, TheLawsHoldForRandomShapesOn2To64Gpus) {
   for (const std::size_t count : {2, 3, 4, 8, 16, 64}) {
     for (unsigned seed = 1; seed <= (count < 16 ? test_support::seeds(2) : 1u); ++seed) {
-      SCOPED_TRACE(std::to_string(count) + " GPUs, seed " + std::to_string(seed));
       std::mt19937 random(seed);
-      const std::vector<GangSpec> jobs = random_jobs(count, random);
-      const double seconds = count < 16 ? 10 : 4;
-      const GangsResult played = simulate_gangs(jobs, exclusive(count, seconds, seed));
-      for (std::size_t i = 0; i < jobs.size(); ++i) {
-        SCOPED_TRACE("job " + std::to_string(i) + " on " + std::to_string(jobs[i].gpus.size()));
-        const GangResult& job = played.jobs[i];
-        // A turn of each of the others, their ends, and what these wait for in turn.
-        EXPECT_LT(job.longest_wait_s, 0.4 * static_cast<double>(jobs.size())) << "it starves";
-        EXPECT_LT(job.held_for_nothing_s, 0.01 * seconds) << "hold and wait";
-        const double alone = jobs[i].gpu_ms / (jobs[i].gpu_ms + 2 * jobs[i].cpu_ms);
-        EXPECT_GT(job.gpu_s, 0.4 * alone * seconds / static_cast<double>(jobs.size()));
-      }
-      EXPECT_LT(played.idle_though_fits_s, 0.08 * seconds * static_cast<double>(count));
+      expect_laws_of(random_jobs(count, random), count, count < 16 ? 10 : 4, seed);
     }
+  }
+}
+
+// As a scheduler of the cluster leaves them: no gang has neighbours only.
+TEST(SimulatorGangs, TheLawsHoldForGangsOnGpusThatAreNoNeighbours) {
+  for (const std::size_t count : {4, 8, 16}) {
+    for (unsigned seed = 1; seed <= (count < 16 ? test_support::seeds(2) : 1u); ++seed) {
+      std::mt19937 random(seed);
+      std::vector<std::size_t> places = gpus(0, count);
+      std::shuffle(places.begin(), places.end(), random);
+      std::vector<GangSpec> jobs = random_jobs(count, random);
+      for (GangSpec& job : jobs) {
+        for (std::size_t& gpu : job.gpus) gpu = places[gpu];
+        std::sort(job.gpus.begin(), job.gpus.end());
+      }
+      // Each on every second GPU.
+      for (const std::size_t first : {0, 1}) {
+        jobs.push_back({});
+        for (std::size_t gpu = first; gpu < count; gpu += 2) jobs.back().gpus.push_back(gpu);
+      }
+      expect_laws_of(jobs, count, 10, seed);
+    }
+  }
+}
+
+TEST(SimulatorGangs, TheLawsHoldForGangsThatOverlapBesideSingleJobs) {
+  std::vector<GangSpec> jobs = {{.gpus = gpus(0, 4)}, {.gpus = gpus(2, 4)}};
+  for (std::size_t gpu = 0; gpu < 8; ++gpu) jobs.push_back({.gpus = {gpu}});
+  for (unsigned seed = 1; seed <= test_support::seeds(2); ++seed) {
+    expect_laws_of(jobs, 8, 10, seed);
   }
 }
 
