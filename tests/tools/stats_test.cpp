@@ -6,16 +6,19 @@
 
 #include <atomic>
 #include <cstdlib>
+#include <sstream>
 
 #include "switchyard/norms.h"
 #include "switchyard/paths.h"
 #include "tests/tools/fake_monitor.h"
+#include "tools/base/terminal.h"
 #include "tools/stats/communication.h"
 #include "tools/stats/ended.h"
 #include "tools/stats/latency.h"
 #include "tools/stats/noise.h"
 #include "tools/stats/progress.h"
 #include "tools/stats/rates.h"
+#include "tools/stats/table.h"
 #include "tools/stats/waits.h"
 
 namespace switchyard::tools {
@@ -497,6 +500,46 @@ TEST(WaitsText, ThreeOthersAreNamedAndTheRestIsCounted) {
   EXPECT_EQ(of(0), "slices 80%");
   EXPECT_EQ(of(3), "slices 80% (x3 30%, x2 20%, x1 10%)");
   EXPECT_EQ(of(4), "slices 80% (x4 40%, x3 30%, x2 20% and 1 more)");
+}
+
+// Eight trainings of 16 ranks, each in three communicators.
+std::vector<std::string> lines_of_eight_trainings(std::size_t columns) {
+  StatsTable table({columns, true});
+  for (int i = 0; i < 8; ++i) {
+    table.add_job({"training-" + std::to_string(i), "12.3", "~15.98",
+                   "slices 70% (training-1 40%, training-2 20%, training-3 7% and 4 more)",
+                   "32% (10% hidden, 5% for peers)", "", "", "120", "3.0 GiB",
+                   "all_reduce 80 (2.0 GiB), all_gather 40 (1.0 GiB)", "", "rank 13 by 3.1 ms"});
+    for (const char* size : {"16", "8", "2"}) {
+      table.add_communicator({"", "", "", "", "", "0123456789abcdef", size, "40", "1.0 GiB", "",
+                              "rank 3 (pid 4711) by 3", ""});
+    }
+  }
+  std::vector<std::string> out;
+  std::istringstream text(table.render());
+  for (std::string line; std::getline(text, line);) out.push_back(line);
+  return out;
+}
+
+TEST(StatsTable, EightJobsOfSixteenRanksFitAScreenThatSaysWhatIsNotShown) {
+  for (const std::size_t columns : {72, 80, 100, 120, 160, 300}) {
+    const auto lines = lines_of_eight_trainings(columns);
+    EXPECT_LE(lines.size(), 12u) << "of 24";
+    for (const std::string& line : lines) EXPECT_LE(width_of(line), columns) << line;
+    EXPECT_EQ(lines[8].rfind("traini", 0), 0u) << lines[8];
+    EXPECT_NE(lines[8].find(" 16 "), std::string::npos) << lines[8];
+    const std::string said = lines[9] + " " + (lines.size() > 10 ? lines[10] : "");
+    EXPECT_NE(said.find("16 smaller communicators"), std::string::npos) << said;
+    EXPECT_EQ(said.find("SLOWEST") != std::string::npos, columns < 200) << said;
+  }
+}
+
+TEST(StatsTable, APipeGetsAllColumnsAndARowForEachCommunicator) {
+  const auto lines = lines_of_eight_trainings(0);
+  ASSERT_EQ(lines.size(), 1 + 8 * 4u);
+  EXPECT_NE(lines[0].find("COMMUNICATOR"), std::string::npos);
+  EXPECT_NE(lines[1].find("rank 13 by 3.1 ms"), std::string::npos);
+  EXPECT_NE(lines[4].find("0123456789abcdef"), std::string::npos);
 }
 
 }  // namespace

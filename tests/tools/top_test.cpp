@@ -326,6 +326,17 @@ TEST(TopFrame, ManyGpusLeaveRoomForJobs) {
   EXPECT_TRUE(has(draw_once(model, 80, true), "GPU 15")) << "all of it";
 }
 
+TEST(TopFrame, EightJobsOnSixteenGpusAreOnOneScreen) {
+  json gpus = json::array(), jobs = json::array();
+  for (unsigned i = 0; i < 16; ++i) gpus.push_back(gpu(i));
+  for (int i = 0; i < 8; ++i) jobs.push_back(job("training-" + std::to_string(i), 0.1, kGiB));
+  Model model;
+  model.take(seen(jobs, json::array(), gpus), kNow);
+  const std::string text = whole(draw(model, {80, 24, true}, kNow));
+  for (int i = 0; i < 8; ++i) EXPECT_TRUE(has(text, "training-" + std::to_string(i))) << text;
+  EXPECT_TRUE(has(text, "and 8 more GPUs: `switchyard status` lists them")) << text;
+}
+
 TEST(TopFrame, AQuestionAndANoticeStandBelow) {
   Model model = lab();
   model.miss("no answer");

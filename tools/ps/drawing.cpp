@@ -16,7 +16,8 @@ namespace {
 using nlohmann::json;
 
 // The first is cut first.
-constexpr const char* kCut[] = {"command", "name", "state", "user", "gpu"};
+constexpr const char* kCut[] = {"command",       "kinds", "slowest", "behind", "waits",
+                                "communication", "name",  "state",   "user",   "gpu"};
 
 struct Widths {
   std::vector<std::size_t> of;
@@ -131,7 +132,8 @@ std::vector<Row> rows_of(const json& jobs, bool per_gpu) {
   return rows;
 }
 
-Table fitted_table(const Fields& fields, Cells cells, const Paper& paper) {
+Table fitted_table(const Fields& fields, Cells cells, const Paper& paper,
+                   std::vector<std::string>* left_out) {
   for (auto& row : cells) {
     for (Table::Cell& cell : row) cell.text = in_locale(cell.text, paper.utf8);
   }
@@ -140,6 +142,9 @@ Table fitted_table(const Fields& fields, Cells cells, const Paper& paper) {
   std::vector<Table::Column> columns;
   for (std::size_t i = 0; i < fields.size(); ++i) {
     columns.push_back({cut(fields[i]->heading, widths.of[i], paper.utf8), fields[i]->align});
+  }
+  for (std::size_t i = 0; left_out != nullptr && i < fields.size(); ++i) {
+    if (widths.of[i] == 0) left_out->push_back(fields[i]->heading);
   }
   Table table(std::move(columns), widths.gap);
   for (auto& row : cells) {

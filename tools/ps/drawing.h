@@ -27,7 +27,9 @@ std::vector<Row> rows_of(const nlohmann::json& jobs, bool per_gpu);
 
 // A row has a cell for each of `fields`.
 using Cells = std::vector<std::vector<Table::Cell>>;
-Table fitted_table(const Fields& fields, Cells cells, const Paper& paper);
+// `left_out`: the headings of columns that have something to say, and no room for it.
+Table fitted_table(const Fields& fields, Cells cells, const Paper& paper,
+                   std::vector<std::string>* left_out = nullptr);
 
 std::string draw_table(const std::vector<Row>& rows, const Fields& fields, const Paper& paper);
 

@@ -30,8 +30,8 @@ struct Field {
   const char* heading;
   Table::Align align;
   Table::Cell (*cell)(const Row& row);
-  // A table that is too wide cuts it to the first; where that is not enough, to the second. 0: it
-  // is never cut.
+  // A table that is too wide cuts it to the first; where that is not enough, to the second.
+  // drawing.cpp names those that are cut.
   std::size_t soft_least = 0, hard_least = 0;
 };
 

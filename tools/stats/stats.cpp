@@ -14,8 +14,8 @@
 #include "tools/base/monitor_client.h"
 #include "tools/base/sockets.h"
 #include "tools/base/stalls.h"
-#include "tools/base/table.h"
 #include "tools/base/targets.h"
+#include "tools/base/terminal.h"
 #include "tools/base/unserved.h"
 #include "tools/stats/communication.h"
 #include "tools/stats/ended.h"
@@ -23,6 +23,7 @@
 #include "tools/stats/noise.h"
 #include "tools/stats/progress.h"
 #include "tools/stats/rates.h"
+#include "tools/stats/table.h"
 #include "tools/stats/waits.h"
 
 namespace switchyard::tools {
@@ -77,6 +78,9 @@ BEHIND names the ranks that have launched less than others, for a moment in any 
 others have waited for longer than 3 s is named below the table, with what it lacks and what it
 does. A job with --gradient-noise has a line with its critical batch below the table, or with why
 there is none. SLOWEST is the rank that launches the same collectives last, and by how much.
+
+A terminal gets one row for each job, with the ranks of its largest communicator, in the columns that
+fit. A line below says what is not shown. A pipe gets all columns, and a row for each communicator.
 
 Without a monitor there are no jobs, and the table is empty.
 Exit status: 0, also without a monitor; 2 a bad value or a socket path that is too long, 3 nothing
@@ -161,30 +165,20 @@ void print_legend(const nlohmann::json& jobs) {
 }
 
 void print(const nlohmann::json& listing) {
-  using enum Table::Align;
-  Table table({{"NAME"},
-               {"IT/S", kRight},
-               {"GPU", kRight},
-               {"WAITS"},
-               {"COMM"},
-               {"COMMUNICATOR"},
-               {"RANKS", kRight},
-               {"OPS/S", kRight},
-               {"BYTES/S", kRight},
-               {"BY KIND"},
-               {"BEHIND"},
-               {"SLOWEST"}});
+  const Paper paper{terminal_columns(), utf8_locale()};
+  StatsTable table(paper);
   for (const auto& job : list_of(listing, "jobs")) {
-    table.add({text_of(job, "name") + (has_ended(job) ? " (ended)" : ""), iterations(job),
-               gpu_time(job), waits_text(job), communication_text(job), "", "",
-               rate_text(number(job, "collectives_per_second")),
-               human_bytes(static_cast<std::uint64_t>(number(job, "bytes_per_second"))), kinds(job),
-               "", slowest(job)});
+    table.add_job({text_of(job, "name") + (has_ended(job) ? " (ended)" : ""), iterations(job),
+                   gpu_time(job), waits_text(job), communication_text(job), "", "",
+                   rate_text(number(job, "collectives_per_second")),
+                   human_bytes(static_cast<std::uint64_t>(number(job, "bytes_per_second"))),
+                   kinds(job), "", slowest(job)});
     for (const auto& each : list_of(job, "communicators")) {
-      table.add({"", "", "", "", "", text_of(each, "id"), std::to_string(number_of(each, "size")),
-                 rate_text(number(each, "collectives_per_second")),
-                 human_bytes(static_cast<std::uint64_t>(number(each, "bytes_per_second"))), "",
-                 behind(each)});
+      table.add_communicator(
+          {"", "", "", "", "", text_of(each, "id"), std::to_string(number_of(each, "size")),
+           rate_text(number(each, "collectives_per_second")),
+           human_bytes(static_cast<std::uint64_t>(number(each, "bytes_per_second"))), "",
+           behind(each), ""});
     }
   }
   fmt::print("{}", table.render());
