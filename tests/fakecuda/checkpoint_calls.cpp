@@ -11,6 +11,7 @@
 
 #include "checkpoint.h"
 #include "context.h"
+#include "mps/client.h"
 
 using namespace fakecuda;
 
@@ -94,7 +95,7 @@ CUresult lock(unsigned timeout_ms) {
 
 CUresult take() {
   if (state_now() != CU_PROCESS_STATE_LOCKED) return CUDA_ERROR_ILLEGAL_STATE;
-  if (driver()->state->has_exported()) return CUDA_ERROR_NOT_SUPPORTED;
+  if (mps::attached() || driver()->state->has_exported()) return CUDA_ERROR_NOT_SUPPORTED;
   take_groups();
   the_checkpoint().away = driver()->state->take_off();
   enter(CU_PROCESS_STATE_CHECKPOINTED);

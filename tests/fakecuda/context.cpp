@@ -7,6 +7,7 @@
 
 #include <algorithm>
 
+#include "mps/client.h"
 #include "visible.h"
 
 namespace fakecuda {
@@ -54,6 +55,7 @@ CUresult start_driver() {
     return CUDA_ERROR_SYSTEM_NOT_READY;
   }
   if (only.state->devices() == 0) return CUDA_ERROR_NO_DEVICE;
+  if (const CUresult refused = mps::attach(*only.state)) return refused;
   pthread_atfork(nullptr, nullptr, [] { forked = true; });
   only.initialised = true;
   checkpoint::start();
@@ -98,7 +100,9 @@ CUresult make_context(int gpu, unsigned flags, Context** out) {
   context->gpu = gpu;
   context->flags = flags;
   context->id = next_id++;
-  if (!control::open_groups(*fake.state, gpu, context->groups)) {
+  if (mps::attached()) {
+    mps::lend_groups(context->groups);
+  } else if (!control::open_groups(*fake.state, gpu, context->groups)) {
     fake.state->uncharge(gpu, kContextBytes);
     return CUDA_ERROR_OUT_OF_MEMORY;
   }
@@ -159,6 +163,7 @@ Context* current() {
 CUresult need_current(Context** out) {
   *out = current();
   if (!*out) return CUDA_ERROR_INVALID_CONTEXT;
+  if (const CUresult trouble = mps::trouble()) (*out)->fault = trouble;
   return (*out)->alive ? (*out)->fault.load() : CUDA_ERROR_CONTEXT_IS_DESTROYED;
 }
 
@@ -228,7 +233,9 @@ OpRef engine_op(Stream* stream, Engine engine, std::uint64_t cost_ns,
   op->cost_ns = cost_ns;
   op->priority = stream->priority;
   op->effect = [context = stream->context, effect = std::move(effect)] {
-    if (const CUresult fault = effect()) context->fault = fault;
+    CUresult fault = mps::trouble();
+    if (!fault && (fault = effect()) != CUDA_SUCCESS) mps::tell_fault(fault);
+    if (fault) context->fault = fault;
   };
   return op;
 }

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "context.h"
+#include "mps/client.h"
 
 using namespace fakecuda;
 
@@ -12,6 +13,7 @@ namespace {
 constexpr int kMpsEnabled = 133;  // CU_DEVICE_ATTRIBUTE_MPS_ENABLED, of newer headers
 
 bool under_mps() {
+  if (mps::attached()) return true;
   const char* text = getenv("FAKECUDA_MPS");
   return text && strcmp(text, "1") == 0;
 }

@@ -2,6 +2,8 @@
 
 #include <time.h>
 
+#include "mps/client.h"
+
 namespace fakecuda {
 namespace {
 
@@ -18,29 +20,34 @@ Seat::Seat(State& state, int gpu, Engine engine, int group)
       kind_(engine),
       engine_(state.gpu(gpu).engines[engine]),
       group_(engine_.groups[group]),
-      index_(group) {}
+      index_(group),
+      shared_(mps::attached()) {}
+
+// Of an engine that nobody has. REQUIRES: locked.
+void Seat::seize_locked() {
+  engine_.holder = index_;
+  const std::uint64_t now = monotonic_ns();
+  if (engine_.clock_ns < now) engine_.clock_ns = now;
+  const int resident = engine_.resident;
+  if (resident >= 0 && resident != index_) {
+    const std::uint64_t cost =
+        switch_cost_ns(kind_, engine_.groups[resident].slice_us, group_.slice_us, false);
+    engine_.clock_ns += cost;
+    engine_.switch_ns += cost;
+    ++engine_.switches;
+  }
+  engine_.resident = index_;
+  group_.since_ns = engine_.clock_ns.load();
+  holding_ = true;
+  turn_.used_ns = 0;
+}
 
 void Seat::take() {
+  if (shared_) return take_shared();
   {
     Locked locked(state_);
     group_.runnable = 1;
-    if (engine_.holder < 0) {
-      engine_.holder = index_;
-      const std::uint64_t now = monotonic_ns();
-      if (engine_.clock_ns < now) engine_.clock_ns = now;
-      const int resident = engine_.resident;
-      if (resident >= 0 && resident != index_) {
-        const std::uint64_t cost =
-            switch_cost_ns(kind_, engine_.groups[resident].slice_us, group_.slice_us, false);
-        engine_.clock_ns += cost;
-        engine_.switch_ns += cost;
-        ++engine_.switches;
-      }
-      engine_.resident = index_;
-      holding_ = true;
-      turn_.used_ns = 0;
-      return;
-    }
+    if (engine_.holder < 0) return seize_locked();
     ++engine_.waiting;
   }
   wait_for_grant();
@@ -62,6 +69,7 @@ bool Seat::take_over() {
   if (engine_.holder >= 0 && engine_.holder != holder) return false;
   engine_.holder = index_;
   engine_.resident = index_;
+  group_.since_ns = engine_.clock_ns.load();
   if (engine_.waiting) --engine_.waiting;
   return true;
 }
@@ -72,6 +80,7 @@ void Seat::wait_for_grant() {
     if (engine_.holder == index_) break;
     futex_wait(group_.granted, seen, kLookForTheDeadNs);
     if (engine_.holder == index_) break;
+    if (shared_ && (mps::trouble() != CUDA_SUCCESS || !mps::server_lives())) return;
     if (group_.granted.load() != seen) continue;
     if (take_over()) break;
   }
@@ -93,15 +102,22 @@ void Seat::pass_locked(int to) {
     waiting += g != to && engine_.groups[g].in_use && engine_.groups[g].runnable;
   }
   engine_.waiting = waiting;
+  next.since_ns = engine_.clock_ns.load();
   next.granted.fetch_add(1);
   futex_wake(next.granted);
   holding_ = false;
 }
 
 void Seat::give_up() {
+  if (shared_) return give_up_shared();
   Locked locked(state_);
   holding_ = false;
   group_.runnable = 0;
+  pass_on_locked();
+}
+
+// To whoever wants the engine, if this group has it. REQUIRES: locked.
+void Seat::pass_on_locked() {
   if (engine_.holder != index_) return;
   const int to = next_group(index_, engine_.high_water, [&](int g) {
     return engine_.groups[g].in_use && engine_.groups[g].runnable;
@@ -115,6 +131,7 @@ void Seat::give_up() {
 }
 
 void Seat::spend(std::uint64_t left_ns) {
+  if (shared_) return spend_shared(left_ns);
   while (left_ns > 0) {
     if (engine_.holder != index_) take();  // taken over while this process was stopped
     turn_.slice_ns = group_.slice_us.load(std::memory_order_relaxed) * kUs;

@@ -14,6 +14,10 @@
 // The waiting groups find a dead holder after at most 20 ms. A stopped one (SIGSTOP) loses the
 // engine after half a second, and asks for it anew when it goes on.
 //
+// Clients of the simulated MPS have their seats in the groups of their server. While that group has
+// the engine all of them spend at once, each at its own pace. So the engine's clock is that of the
+// one that is furthest. Nothing bounds how much runs at once.
+//
 // Threading: a Seat belongs to one thread, the group's worker; set_slice may come from any.
 #pragma once
 
@@ -37,6 +41,16 @@ class Seat {
   void count_operation() { group_.operations.fetch_add(1, std::memory_order_relaxed); }
 
  private:
+  void seize_locked();
+  // Of a seat in a server's group (mps/seat.cpp).
+  void take_shared();
+  void spend_shared(std::uint64_t cost_ns);
+  void give_up_shared();
+  bool pass_shared(std::uint64_t slice_ns);
+  std::uint64_t turn_ns() const;
+  void advance(std::uint64_t step_ns);
+  bool is_of_server() const;
+  void pass_on_locked();
   void pass_locked(int to);
   void wait_for_grant();
   bool take_over();
@@ -49,6 +63,8 @@ class Seat {
   int index_;
   bool holding_ = false;
   Turn turn_;
+  const bool shared_;
+  std::uint64_t own_ns_ = 0;  // of a shared one: how far it is
 };
 
 }  // namespace fakecuda

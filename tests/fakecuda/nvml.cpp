@@ -326,10 +326,21 @@ NVML_CALL nvmlDeviceGetPowerUsage(nvmlDevice_t device, unsigned* milliwatts) {
   return NVML_SUCCESS;
 }
 
+// FAKECUDA_COMPUTE_MODE=3: one process alone may use the GPUs. It is said, and not kept.
+NVML_CALL nvmlDeviceGetComputeMode(nvmlDevice_t device, unsigned* mode) {
+  NEED_DEVICE(from, device);
+  if (!mode) return NVML_ERROR_INVALID_ARGUMENT;
+  const char* other = getenv("FAKECUDA_COMPUTE_MODE");
+  *mode = other ? static_cast<unsigned>(atoi(other)) : 0;
+  return NVML_SUCCESS;
+}
+
+// FAKECUDA_MIG=1: the same for MIG.
 NVML_CALL nvmlDeviceGetMigMode(nvmlDevice_t device, unsigned* now, unsigned* pending) {
   NEED_DEVICE(from, device);
   if (!now || !pending) return NVML_ERROR_INVALID_ARGUMENT;
-  *now = *pending = 0;
+  const char* other = getenv("FAKECUDA_MIG");
+  *now = *pending = other ? static_cast<unsigned>(atoi(other)) : 0;
   return NVML_SUCCESS;
 }
 

@@ -256,7 +256,29 @@ void State::reap_locked() {
     }
   }
   for (int i = 0; i < kMaxProcesses; ++i) {
+    const ProcessEntry& process = file_->processes[i];
+    if (dead[i] && process.server > 0 && !dead[process.server - 1]) reap_seats_locked(process);
+  }
+  for (int i = 0; i < kMaxProcesses; ++i) {
     if (dead[i]) memset(static_cast<void*>(&file_->processes[i]), 0, sizeof(ProcessEntry));
+  }
+}
+
+// A dead client wants nothing any more of the groups of its server.
+void State::reap_seats_locked(const ProcessEntry& dead) {
+  const ProcessEntry& server = file_->processes[dead.server - 1];
+  if (!server.in_use || !server.serves) return;
+  for (unsigned e = 0; e < kEngines; ++e) {
+    EngineEntry& engine = file_->gpus[server.gpu].engines[e];
+    GroupEntry& group = engine.groups[server.groups[e]];
+    if (dead.seats[e] == 0) continue;
+    group.seats -= std::min(dead.seats[e], group.seats);
+    if (group.seats > 0 || !group.runnable.exchange(0)) continue;
+    if (engine.holder == server.groups[e]) {
+      engine.holder = -1;
+    } else if (engine.waiting) {
+      --engine.waiting;
+    }
   }
 }
 
@@ -379,6 +401,7 @@ int State::add_group(int device, Engine engine) {
       group.runnable = 0;
       group.busy_ns = 0;
       group.operations = 0;
+      group.seats = 0;
       if (entry.resident == g) entry.resident = -1;
       if (g >= entry.high_water) entry.high_water = g + 1;
       group.in_use = 1;

@@ -50,6 +50,18 @@ struct ProcessEntry {
   std::uint32_t contexts[kMaxGpus];
   std::atomic<std::uint64_t> used_bytes[kMaxGpus];  // contexts included
   CheckpointRequest checkpoint;
+  // Of the simulated MPS (mps/client.h). Of a server: its groups on its GPU, and what a client's
+  // work did wrong last.
+  std::uint32_t serves;
+  std::int32_t gpu;
+  std::int32_t groups[kEngines];
+  std::atomic<std::uint32_t> faults;
+  std::atomic<std::int32_t> fault;
+  // Of a client: index of its server's entry + 1; 0: it is none. How many of its seats want each
+  // engine.
+  std::int32_t server;
+  std::uint32_t seats[kEngines];
+  std::atomic<std::uint32_t> terminated;
 };
 
 struct GroupEntry {
@@ -60,6 +72,8 @@ struct GroupEntry {
   std::atomic<std::uint32_t> granted;  // futex word: bumped when the engine is handed to it
   std::atomic<std::uint64_t> busy_ns;  // virtual time it ran
   std::atomic<std::uint64_t> operations;
+  std::atomic<std::uint64_t> since_ns;  // on the engine's clock: its turn began then
+  std::uint32_t seats;                  // of a server: those of its clients that want the engine
 };
 
 struct EngineEntry {
@@ -157,6 +171,7 @@ class State {
 
  private:
   void reap_exported_locked();
+  void reap_seats_locked(const ProcessEntry& dead);
   bool attach(bool observer);
   bool open_files();
   bool lock_byte(int process);
