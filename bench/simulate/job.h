@@ -58,7 +58,8 @@ struct JobSpec {
   double work_s = 0;      // it ends after so much GPU time; 0: never
   double deadline_s = 0;  // from its start; 0: none
   unsigned processes = 1;
-  unsigned count = 1;  // so many such jobs
+  unsigned island = 0;  // its processes run at once with those of other jobs of the island; 0: no
+  unsigned count = 1;   // so many such jobs
   bool sliceable = true;
 };
 

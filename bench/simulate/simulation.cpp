@@ -1,10 +1,12 @@
 #include "bench/simulate/simulation.h"
 
 #include <algorithm>
+#include <map>
 #include <memory>
 #include <queue>
 
 #include "bench/simulate/process.h"
+#include "monitor/policy/islands.h"
 #include "monitor/scheduling/slice_applier.h"
 
 namespace switchyard::simulate {
@@ -23,7 +25,11 @@ constexpr Time kWhileApplying = microseconds(500);
 
 Time from_s(double seconds) { return Time(static_cast<Time::rep>(seconds * 1e9)); }
 
-// The page of one process, as far as slices go.
+// The page of one process, as far as slices go. Pages of islands' servers come behind those of
+// processes, and have another number.
+constexpr std::uint64_t kFirstServer = 1u << 20;
+constexpr std::uint64_t kIslandBit = std::uint64_t{1} << 63;
+
 struct Page {
   std::uint64_t client = 0;
   Slices wanted;
@@ -39,7 +45,7 @@ struct Event {
   Time at{0};
   std::uint64_t number = 0;  // events of one instant keep their order
   Kind kind = Kind::kArrival;
-  std::size_t who = 0;  // a process, or a job for kJoin and kKill
+  std::size_t who = 0;  // a process, a job for kJoin and kKill, a client for kApplied
   std::uint32_t seq = 0;
   std::uint32_t slice_us = 0;
   bool operator>(const Event& other) const {
@@ -57,6 +63,10 @@ class Simulation {
   void expect_arrival(std::size_t who);
   void happen(const Event& event);
   void join(std::size_t job);
+  void join_island(unsigned island, std::size_t who);
+  std::size_t group_of(std::uint64_t client) const;
+  Page& page_of(std::uint64_t client);
+  void add_servers(monitor::policy::Snapshot& snapshot);
   void kill(std::size_t job);
   void ran_out(std::size_t group);
   void look();
@@ -74,9 +84,15 @@ class Simulation {
   Engine engine_;
   std::vector<std::unique_ptr<Process>> processes_;
   std::vector<Page> pages_;
-  std::vector<Time> left_at_;  // of the jobs
+  struct Server {
+    Page page;
+    std::size_t group = 0;  // the first of its clients'
+  };
+  std::map<unsigned, Server> servers_;  // by island
+  std::vector<Time> left_at_;           // of the jobs
   SliceApplier applier_;
   monitor::policy::State state_;
+  monitor::policy::IslandStates islands_;
   monitor::policy::Snapshot snapshot_;
   std::vector<std::size_t> in_snapshot_;
   monitor::policy::Plan plan_;
@@ -122,9 +138,36 @@ void Simulation::join(std::size_t job) {
     const std::size_t who = processes_.size();
     processes_.push_back(std::make_unique<Process>(specs_[job], job, engine_, random_()));
     pages_.emplace_back().client = who + 1;
-    applier_.join(who + 1, false);
+    if (specs_[job].island != 0) {
+      join_island(specs_[job].island, who);
+    } else {
+      applier_.join(who + 1, false);
+    }
     expect_arrival(who);
   }
+}
+
+// A server lives as long as the simulation.
+void Simulation::join_island(unsigned island, std::size_t who) {
+  const std::size_t group = processes_[who]->group();
+  const auto [at, first] = servers_.try_emplace(island);
+  Server& server = at->second;
+  if (first) {
+    server.page.client = kFirstServer + island;
+    server.group = group;
+    applier_.join(server.page.client, false);
+  }
+  engine_.join(group, server.group);
+}
+
+std::size_t Simulation::group_of(std::uint64_t client) const {
+  if (client < kFirstServer) return processes_[client - 1]->group();
+  return servers_.at(static_cast<unsigned>(client - kFirstServer)).group;
+}
+
+Page& Simulation::page_of(std::uint64_t client) {
+  if (client < kFirstServer) return pages_[client - 1];
+  return servers_.at(static_cast<unsigned>(client - kFirstServer)).page;
 }
 
 void Simulation::kill(std::size_t job) {
@@ -152,8 +195,8 @@ void Simulation::happen(const Event& event) {
       expect_arrival(event.who);
       break;
     case Event::Kind::kApplied:
-      engine_.set_slice(processes_[event.who]->group(), event.slice_us);
-      pages_[event.who].applied = event.seq;
+      engine_.set_slice(group_of(event.who), event.slice_us);
+      page_of(event.who).applied = event.seq;
       count_shorts();
       break;
   }
@@ -192,6 +235,11 @@ void Simulation::fill(monitor::policy::Snapshot& snapshot) {
     view.weight = spec.weight;
     view.contexts = view.compute_groups = 1;
     view.sliceable = spec.sliceable;
+    if (spec.island != 0) {
+      view.island = kIslandBit | spec.island;
+      view.compute_groups = 0;
+      view.sliceable = false;
+    }
     view.slices_in_force = page.wanted == page.written && page.applied == page.seq;
     view.limit = spec.limit;
     if (spec.deadline_s > 0) view.deadline = from_s(spec.start_s + spec.deadline_s);
@@ -199,25 +247,38 @@ void Simulation::fill(monitor::policy::Snapshot& snapshot) {
     process.look(view);
     if (settings_.adjust) settings_.adjust(process.job(), now_, result_.jobs[process.job()], view);
   }
+  add_servers(snapshot);
+}
+
+void Simulation::add_servers(monitor::policy::Snapshot& snapshot) {
+  for (auto& [island, server] : servers_) {
+    Page& page = server.page;
+    applier_.heard(page.client, page.applied, false);
+    monitor::policy::ClientView& view = snapshot.clients.emplace_back();
+    view.client = view.job = page.client;
+    view.island = kIslandBit | island;
+    view.serves = true;
+    view.compute_groups = 1;
+    view.slices_in_force = page.wanted == page.written && page.applied == page.seq;
+  }
 }
 
 void Simulation::write_slices() {
-  for (std::size_t i = 0; i < in_snapshot_.size(); ++i) {
-    Page& page = pages_[in_snapshot_[i]];
+  for (std::size_t i = 0; i < snapshot_.clients.size(); ++i) {
+    Page& page = page_of(snapshot_.clients[i].client);
     if (!snapshot_.clients[i].sliceable) continue;
     page.wanted = plan_.clients[i].slices;
     applier_.want(page.client, page.wanted);
   }
   for (const SliceWrite& write : applier_.step()) {
-    const std::size_t who = write.client - 1;
-    Page& page = pages_[who];
+    Page& page = page_of(write.client);
     page.written = write.slices;
     page.seq = write.seq;
     // A round trip to the firmware, on the process's own service thread.
     const Time takes = microseconds(300 + random_() % 700);
     page.last_applies = std::max(now_ + takes, page.last_applies + microseconds(1));
     const std::uint32_t us = write.slices.compute_us;
-    add({page.last_applies, 0, Event::Kind::kApplied, who, write.seq,
+    add({page.last_applies, 0, Event::Kind::kApplied, write.client, write.seq,
          us != 0 ? us : abi::kDefaultSliceUs});
   }
 }
@@ -225,7 +286,7 @@ void Simulation::write_slices() {
 void Simulation::look() {
   ++result_.looks;
   fill(snapshot_);
-  plan_ = monitor::policy::decide(snapshot_, now_, state_);
+  plan_ = monitor::policy::decide_with_islands(snapshot_, now_, state_, islands_);
   for (std::size_t i = 0; i < in_snapshot_.size(); ++i) {
     Process& process = *processes_[in_snapshot_[i]];
     result_.closes += static_cast<unsigned>(!process.closed() && plan_.clients[i].closed != 0);
@@ -249,8 +310,11 @@ Time Simulation::gpu_time(std::size_t job) const {
 void Simulation::count_shorts() {
   unsigned shorts = 0;
   for (const auto& process : processes_) {
-    shorts += static_cast<unsigned>(process->alive() &&
+    shorts += static_cast<unsigned>(process->alive() && specs_[process->job()].island == 0 &&
                                     engine_.slice_us(process->group()) < abi::kShortBelowUs);
+  }
+  for (const auto& [island, server] : servers_) {
+    shorts += static_cast<unsigned>(engine_.slice_us(server.group) < abi::kShortBelowUs);
   }
   result_.most_short = std::max(result_.most_short, shorts);
 }

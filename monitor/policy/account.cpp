@@ -57,7 +57,7 @@ void forget_told(ClientState& state) {
 
 }  // namespace
 
-void account(const std::vector<Rider>& everybody, double dt_ns) {
+void account(const std::vector<Rider>& everybody, double dt_ns, double part) {
   double early_sum = 0;
   double late_sum = 0;
   for (const Rider& rider : everybody) {
@@ -69,15 +69,16 @@ void account(const std::vector<Rider>& everybody, double dt_ns) {
     ClientState& state = *rider.state;
     const double mine = slice_us(rider);
     const Presence there = presence(state, *rider.view);
-    state.had_ns = (there.early ? dt_ns / 2 * part_of_time(rider, mine, early_sum) : 0) +
-                   (there.late ? dt_ns / 2 * part_of_time(rider, mine, late_sum) : 0);
+    state.had_ns = part * ((there.early ? dt_ns / 2 * part_of_time(rider, mine, early_sum) : 0) +
+                           (there.late ? dt_ns / 2 * part_of_time(rider, mine, late_sum) : 0));
+    state.worked_ns = (there.early ? dt_ns / 2 : 0) + (there.late ? dt_ns / 2 : 0);
     if (!state.closed) {
       state.unproven_ns = 0;
     } else if (there.early) {
       // A kernel that outlived the gate's closing has just ended: all the time was its own.
       state.had_ns += std::exchange(state.unproven_ns, 0);
     } else if (rider.view->busy) {
-      state.unproven_ns += dt_ns * part_of_time(rider, mine, late_sum + mine);
+      state.unproven_ns += part * dt_ns * part_of_time(rider, mine, late_sum + mine);
     }
     if (!state.watched) {
       state.share = -1;

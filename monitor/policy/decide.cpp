@@ -194,7 +194,7 @@ Plan decide(const Snapshot& snapshot, Time now, State& state) {
   plan.dt_ns = dt_ns;
   Tick tick{snapshot.rules, now, dt_ns, state, plan, {}};
   const std::vector<Rider> everybody = observe_all(snapshot, tick);
-  account(everybody, dt_ns);
+  account(everybody, dt_ns, tick.rules.part);
   std::copy_if(everybody.begin(), everybody.end(), std::back_inserter(tick.riders),
                [](const Rider& rider) { return !rider.view->paused; });
   if (tick.rules.gates) hold_limits(tick);

@@ -84,7 +84,8 @@ bool drained(const Rider& rider, Time now);
 
 // --- account.cpp ---
 // How much of the GPU each had since the last look, by estimate. Takes paused clients, too.
-void account(const std::vector<Rider>& everybody, double dt_ns);
+// `part`: Rules::part.
+void account(const std::vector<Rider>& everybody, double dt_ns, double part);
 
 // --- limits.cpp ---
 // Shuts the gates of jobs that have had what they may.

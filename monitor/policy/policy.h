@@ -31,6 +31,7 @@
 //   claims     what is decided for all GPUs together (grants.h)
 //   bursts     who waits for the GPU, who for its CPU
 //   foresight  when the next wait comes, and the low gate closed before it
+//   islands    jobs that share channel groups, before all of these (islands.h)
 //
 // Threading: pure functions over plain values.
 #pragma once
@@ -84,6 +85,9 @@ struct Rules {
   // A high job that waits for its CPU is served by foreseen waits (wait_history.h), where they can
   // be foreseen, instead of by a slice alone. A monitor asks for it unless told otherwise.
   bool foresee = false;
+  // Of the time that passes, what the clients of the snapshot have of the GPU together. Less than 1
+  // for the members of an island (islands.h).
+  double part = 1;
 };
 
 struct ClientView {
@@ -118,6 +122,10 @@ struct ClientView {
   bool gang = false, stops = false, stopped = false;
   bool short_slices = false;    // of the job: long ones around it are not proven (gang_slices.h)
   Grant grant = Grant::kLocal;  // of its turn, where that is decided for several GPUs together
+  // The key of its island, which is nobody's as client or job; 0: it is in none. Whether it is the
+  // server that has the island's channel groups; else it is a member. Looked at by islands.cpp.
+  std::uint64_t island = 0;
+  bool serves = false;
 };
 
 struct Snapshot {

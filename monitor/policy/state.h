@@ -118,6 +118,7 @@ struct ClientState {
 
   // Its use of the GPU (account.cpp).
   double had_ns = 0;       // since the last look
+  double worked_ns = 0;    // of that time, with work on the GPU, whoever had it
   double unproven_ns = 0;  // since its gate closed, if it turns out that it was still running
   double share = -1;
   // The figures told of the look (ClientPlan), and those not told yet, because its GPU has not got
