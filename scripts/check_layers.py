@@ -42,7 +42,7 @@ FLOORS = {
     "shim": ["glibc", "no_copy", "no_cancel", "host_device", "lock", "thread", "clock", "wake_word", "reset",
              "own_fd", "log", "size_text", "dl", "table", "trampoline", "driver", "own_kernel", "entry",
              "thread_count", "client", "inside", "capture", "contexts", "memory", "checkpoint",
-             "work_guard", "gate", "swap", "ipc", "slices", "nvml", "nccl", "wiring", "rules",
+             "work_guard", "gate", "swap", "ipc", "island", "slices", "nvml", "nccl", "wiring", "rules",
              "doors"],
     "shim/swap": ["mover", "host", "memory", "transfer", "residency", "calls"],
     "monitor": ["platform", "policy", "core", "config", "accounting", "scheduling", "residency", "status",

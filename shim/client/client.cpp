@@ -341,6 +341,20 @@ bool join() {
   return joined;
 }
 
+void join_later(const std::uint8_t (&uuid)[16]) {
+  if (disabled()) return;
+  const NoCancel whole;
+  begin_process();
+  JobCard card;
+  read_card(card);
+  process().uses_cuda.store(1, std::memory_order_relaxed);
+  {
+    const Locked locked(g_state.lock);
+    know_gpu(uuid);
+  }
+  service::start();
+}
+
 bool observe() {
   if (disabled()) return false;
   begin_process();

@@ -21,6 +21,10 @@ inline constexpr std::int64_t kSilentMs = 2000;
 // Joins, once per process, after a successful cuInit. False: this process runs unmanaged.
 bool join();
 
+// Joins as a client with one GPU, without a call of the driver: the service thread does, as soon as
+// it can.
+void join_later(const std::uint8_t (&uuid)[16]);
+
 // Joins as an observer that sees its job's quota and is charged nothing (NVML alone). A process
 // that uses CUDA joins at cuInit, never here. True when the page is a monitor's.
 bool observe();

@@ -22,6 +22,8 @@ struct Gpus {
 
 // Asks the driver, unless it was asked before.
 void ask_for_gpus();
+// It has this one, unless it has some already.
+void know_gpu(const std::uint8_t (&uuid)[16]);
 const Gpus& known_gpus();
 void forget_gpus();  // in a forked child, which may see others
 // Devices that were one of the two GPUs are the other one from now on, and the page says so.

@@ -14,6 +14,7 @@
 #include "shim/client/process.h"
 #include "shim/client/service.h"
 #include "shim/clock.h"
+#include "shim/island/server.h"
 #include "shim/lock.h"
 #include "shim/log.h"
 #include "shim/reset.h"
@@ -25,6 +26,7 @@ namespace {
 
 constexpr int kMaxGroups = 256;
 constexpr int kNoDevice = -1;
+constexpr int kIslandDevice = 0;  // the only one of an island's server
 
 struct Group {
   bool live;
@@ -67,6 +69,7 @@ bool same_file(const Group& group) {
 int device_of(std::uint32_t client, std::uint32_t parent) {
   if (t_making != kNoDevice) return t_making;
   if (g_state.coming_back != kNoDevice) return g_state.coming_back;
+  if (island::serves()) return kIslandDevice;
   for (const Group& group : g_state.groups) {
     if (group.live && group.client == client && group.parent == parent) return group.device;
   }
@@ -259,6 +262,7 @@ void observe(int fd, unsigned long request, const void* argument, int result) {
     std::memcpy(&head, raw, sizeof(head));
     std::memcpy(&status, raw + (bytes == rm::kAllocBytes ? 40 : 28), sizeof(status));
     if (head.object_class != rm::kClassChannelGroup || status != rm::kStatusOk) return;
+    if (island::serves()) island::group_made();  // first: a process that begins forgets groups
     born(fd, head);
     // The monitor may have another slice in mind than the one it was born with.
     service::poke();

@@ -4,7 +4,8 @@
 // plain libc ioctl. Watching the allocation tells us the handles and the open file that own each
 // group. The stock driver then lets that file set the group's hardware time slice (facts: request
 // 0xc020462a, cmd 0xa06c0103). A group's GPU is known from the context that was being made, and
-// after that from its parent, RM's device handle.
+// after that from its parent, RM's device handle. The server of an island has one GPU
+// (island/server.h).
 //
 // Threading: any thread; one short lock, never held during an ioctl.
 #pragma once

@@ -15,6 +15,7 @@
 #include "shim/client/client.h"
 #include "shim/client/process.h"
 #include "shim/client/service.h"
+#include "shim/island/server.h"
 #include "shim/slices/driver_ioctl.h"
 #include "shim/slices/rm.h"
 
@@ -29,6 +30,8 @@ std::map<std::uint32_t, Slices> g_set;  // group → slices that the driver was 
 std::vector<std::uint32_t> g_order;     // groups, in the order of asking
 std::function<void()> g_during;         // what happens while the driver is being asked
 int g_pokes = 0;
+bool g_serves = false;  // the process is an island's server
+int g_told = 0;         // that a group was made, of such a process
 std::uint32_t g_status = 0;
 
 }  // namespace
@@ -41,6 +44,8 @@ namespace switchyard::shim {
 
 void wake_monitor() {}
 void service::poke() { ++g_pokes; }
+bool island::serves() { return g_serves; }
+void island::group_made() { ++g_told; }
 
 int rm::driver_ioctl(int, unsigned long request, void* argument) {
   EXPECT_EQ(request, rm::kControlRequest);
@@ -66,7 +71,8 @@ class GroupsTest : public ::testing::Test {
     g_set.clear();
     g_order.clear();
     g_during = nullptr;
-    g_pokes = 0;
+    g_pokes = g_told = 0;
+    g_serves = false;
     g_status = 0;
     fd_ = ::open("/dev/null", O_RDWR);
     page().lanes[0].in_use.store(1);
@@ -123,6 +129,20 @@ TEST_F(GroupsTest, AGroupBornWhileAContextIsMadeIsOnThatContextsGpu) {
   EXPECT_EQ(lane().copy_groups.load(), 2u);
   born(4, false, 99);  // of a device that nobody knows: not counted anywhere
   EXPECT_EQ(lane().copy_groups.load(), 2u);
+}
+
+TEST_F(GroupsTest, GroupsOfAnIslandsServerAreOnItsOnlyGpuAndLetItJoin) {
+  born(1, true);
+  EXPECT_EQ(lane().compute_groups.load(), 0u);
+  EXPECT_EQ(g_told, 0);
+  g_serves = true;
+  born(2, true, 99);  // nobody told which context is being made
+  born(3, false, 99);
+  EXPECT_EQ(lane().compute_groups.load(), 1u);
+  EXPECT_EQ(lane().copy_groups.load(), 1u);
+  EXPECT_EQ(g_told, 2);
+  want(20, 50);
+  EXPECT_EQ(g_set[2], Slices{20});
 }
 
 TEST_F(GroupsTest, GroupsThatTheDriverBringsBackAreOnTheGpuThatTheyLeft) {
