@@ -3,8 +3,8 @@
 // of a slice goes into bringing its group back. So slices as short as that part stop all progress
 // as soon as two groups have them, and cost nothing while one runs alone.
 //
-// Groups of one server, as MPS has it, take their turns as one: all of them run at once, each as fast
-// as alone, for the slice of the first.
+// Groups of one server, as MPS has it, take their turns as one. All of them run at once for the
+// slice of the first, each as fast as alone.
 //
 // The two costs are fitted to what an H200 did (tests: SimulatorModel).
 //

@@ -17,11 +17,16 @@ struct Island {
 };
 using Found = std::map<std::uint64_t, Island>;
 
+// A member that found no MPS daemon has channel groups of its own, and is like any client.
+bool stands_alone(const ClientView& view) {
+  return view.island == 0 || (!view.serves && view.compute_groups != 0);
+}
+
 Found find_islands(const Snapshot& snapshot) {
   Found out;
   for (std::size_t i = 0; i < snapshot.clients.size(); ++i) {
     const ClientView& view = snapshot.clients[i];
-    if (view.island == 0) continue;
+    if (stands_alone(view)) continue;
     Island& island = out[view.island];
     (view.serves ? island.servers : island.members).push_back(i);
   }
@@ -170,7 +175,7 @@ Plan decide_with_islands(const Snapshot& snapshot, Time now, State& state, Islan
   folded.rules = snapshot.rules;
   Places plain;
   for (std::size_t i = 0; i < snapshot.clients.size(); ++i) {
-    if (snapshot.clients[i].island != 0) continue;
+    if (!stands_alone(snapshot.clients[i])) continue;
     plain.push_back(i);
     folded.clients.push_back(snapshot.clients[i]);
   }

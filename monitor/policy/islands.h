@@ -14,8 +14,9 @@
 // nobody. Of the island's time each member that works is charged the same part, for their kernels
 // overlap.
 //
-// An island whose server is not known (yet) is a client whose slices are refused. Two servers of
-// one island, as after the death of its daemon, are two channel groups, so none of them is short.
+// A member with channel groups of its own runs beside the island, as a job. An island whose server
+// is not known (yet) is a client whose slices are refused. Two servers of one island, as after the
+// death of its daemon, are two channel groups, so none of them is short.
 //
 // Threading: pure functions over plain values.
 #pragma once

@@ -131,6 +131,20 @@ TEST(Islands, AnIslandWithoutAServerHasNoSlicesAndIsHeldByGates) {
   EXPECT_EQ(plan.clients[2].slices, kNothing);
 }
 
+TEST(Islands, AMemberWithChannelGroupsOfItsOwnIsAJobBesideIt) {
+  World world;
+  world.snapshot.clients = {client(1, Priority::kHigh), member(2, 1, Priority::kLow),
+                            member(3, 1, Priority::kLow), server(4, 1)};
+  world.snapshot.clients[2].compute_groups = 1;
+  world.snapshot.clients[2].sliceable = true;
+  for (int i = 0; i < 400; ++i) {
+    const Plan plan = world.work({0, 1, 2}, milliseconds(5));
+    ASSERT_LE(shorts(plan), 1u);
+    ASSERT_NE(plan.clients[2].slices, kNothing);
+    ASSERT_FALSE(plan.clients[1].closed == 0 && plan.clients[2].closed == 0) << "they take turns";
+  }
+}
+
 TEST(Islands, EqualMembersWaitForNobody) {
   World world;
   world.snapshot.clients = {member(1, 1), member(2, 1), server(3, 1)};
