@@ -8,6 +8,7 @@
 #include "monitor/core/ancestry.h"
 #include "monitor/core/frames.h"
 #include "monitor/core/observing.h"
+#include "monitor/islands/members.h"
 #include "monitor/monitor.h"
 #include "monitor/residency/gangs.h"
 #include "switchyard/printable.h"
@@ -39,8 +40,10 @@ Job* Monitor::job_of(const Peer& peer, const wire::Hello& hello, const JobCard& 
   // Nobody answers a question here, so a name in use gets a number instead of a refusal.
   const bool named = card.name[0] != '\0' && card.name != std::string(card.job);
   if (named) set_text(card.name, registry_.free_name(card.name));
+  if (refused = islands::refuse(registry_, peer.owner(), *knobs); !refused.empty()) return nullptr;
   Job* job = registry_.make(card, *knobs, peer.owner(), now, refused);
   if (job == nullptr) return nullptr;
+  islands::enter(registry_, *job);
   note_begin(*job, peer.pid, now);
   if (!rejoins) job->asked = said;
   bound(*job);

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "monitor/core/ancestry.h"
+#include "monitor/islands/members.h"
 #include "monitor/platform/text.h"
 #include "monitor/residency/gangs.h"
 
@@ -166,8 +167,10 @@ Job* Monitor::create(const JobCard& card, const Owner& owner, pid_t creator,
   now_ = now;
   const auto knobs = parse_card(card, why);
   if (!knobs) return nullptr;
+  if (why = islands::refuse(registry_, owner, *knobs); !why.empty()) return nullptr;
   Job* job = registry_.make(card, *knobs, owner, now, why);
   if (job == nullptr) return nullptr;
+  islands::enter(registry_, *job);
   note_begin(*job, creator, now);
   job->named.insert(gpus.begin(), gpus.end());
   job->seen = job->named;

@@ -45,7 +45,7 @@ FLOORS = {
              "work_guard", "gate", "swap", "ipc", "island", "slices", "nvml", "nccl", "wiring", "rules",
              "doors"],
     "shim/swap": ["mover", "host", "memory", "transfer", "residency", "calls"],
-    "monitor": ["platform", "policy", "core", "config", "accounting", "scheduling", "residency", "status",
+    "monitor": ["platform", "policy", "core", "islands", "config", "accounting", "scheduling", "residency", "status",
                 "statistics", "adaptation", "history", "timeline", "monitor", "joining", "reconfigure", "export",
                 "control", "transport", "command_line", "options", "understand", "reload",
                 "main"],

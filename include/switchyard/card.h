@@ -64,6 +64,7 @@ namespace switchyard {
        false, "FSDP: its all-gathers overtake its reduce-scatters (NCCL, one machine)")           \
   KNOB(gradient_noise, "GRADIENT_NOISE", 8, "no", Every, "--gradient-noise", "[=N]", false,       \
        "measure how noisy the gradients of a data-parallel training are, each Nth step")          \
+  KNOB(co_run, "CO_RUN", 32, "no", Island, nullptr, "NAME", false, "")                            \
   KNOB(island_gpu, "ISLAND_GPU", 48, "", Name, nullptr, "UUID", false, "")                        \
   SWITCHYARD_LATER_KNOBS(KNOB)
 
@@ -72,7 +73,7 @@ inline constexpr std::size_t kCardBytes = 1024;
 using CardText = char[kCardBytes];
 
 // Of that, for settings that this version does not know.
-inline constexpr std::size_t kUnknownCardBytes = 384;
+inline constexpr std::size_t kUnknownCardBytes = 320;
 
 // The settings that are asked for a job, as text. All zero is valid and means "the defaults". Every
 // field ends in a zero byte within its capacity; a reader that doesn't trust the writer checks

@@ -41,6 +41,9 @@ inline constexpr char kParkForms[] = "host, peer or auto";
 inline constexpr char kSecondsForms[] = "a time such as 300s, 5m or 1h30m, from 0 to 24h";
 inline constexpr char kEveryForms[] =
     "a number of steps from 1 to 999999, yes (the same as 1) or no";
+inline constexpr char kIslandForms[] =
+    "a name of 1 to 31 letters, digits, '.', '_' or '-', starting with a letter or digit, yes (the "
+    "same as 'default') or no";
 inline constexpr char kYesNoForms[] = "yes or no";
 inline constexpr char kPauseForms[] =
     "a time such as 60s, 5m or 1h30m, above 0 and up to 24h, or none";
@@ -334,6 +337,15 @@ inline std::optional<std::string> parse_name(std::string_view text) {
   return valid_name(text) ? std::optional<std::string>(text) : std::nullopt;
 }
 
+// The island that a job runs in; empty, for "no": none.
+inline constexpr std::size_t kLongestIsland = 31;
+inline std::optional<std::string> parse_island(std::string_view text) {
+  if (is_none(text)) return "";
+  if (const auto answer = parse_yes_no(text)) return *answer ? "default" : "";
+  if (text.size() > kLongestIsland) return std::nullopt;
+  return parse_name(text);
+}
+
 // A kind of value that a setting of a job may have: how it is read, and what may be written.
 template <auto kParser, const char* kText>
 struct Kind {
@@ -366,6 +378,7 @@ using Every = Kind<&parse_every, kEveryForms>;
 using YesNo = Kind<&parse_yes_no, kYesNoForms>;
 using Park = Kind<&parse_park, kParkForms>;
 using Guard = Kind<&parse_guard, kGuardForms>;
+using Island = Kind<&parse_island, kIslandForms>;
 using Idle = Kind<&parse_idle_release, kIdleReleaseForms>;
 
 }  // namespace kind

@@ -6,6 +6,7 @@
 
 #include "monitor/control/listing.h"
 #include "monitor/control/reply.h"
+#include "monitor/islands/members.h"
 #include "switchyard/printable.h"
 
 namespace switchyard::monitor {
@@ -134,6 +135,9 @@ json change_job(Monitor& monitor, const Peer& peer, Job& job, const json& reques
   if (!knobs) return refusal(kUsage, why);
   if (why = monitor.caps_of(peer.owner()).exceeded(peer.owner(), *knobs, monitor.gpus().largest());
       !why.empty()) {
+    return refusal(kRefusedByPolicy, why);
+  }
+  if (why = islands::refuse_class(monitor.registry(), job, knobs->priority); !why.empty()) {
     return refusal(kRefusedByPolicy, why);
   }
   if (knobs->memory && !monitor.memory().can_become(job, *knobs->memory, now, why)) {

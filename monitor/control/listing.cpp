@@ -14,6 +14,7 @@
 #include "monitor/control/statistics_listing.h"
 #include "monitor/control/unmanaged_listing.h"
 #include "monitor/core/lanes.h"
+#include "monitor/islands/members.h"
 
 namespace switchyard::monitor {
 namespace {
@@ -325,6 +326,8 @@ json list_job(Monitor& monitor, const Job& job, Time now, std::size_t& bytes) {
       {"pod", text_or_null(job.place.pod)},
       {"unit", text_or_null(job.place.unit)},
       {"slurm_job", text_or_null(job.place.slurm_job)},
+      {"island", text_or_null(job.knobs.co_run)},
+      {"island_server", islands::serves(job)},
       {"swappable", job.knobs.swappable},
       {"oversubscribe", job.knobs.oversubscribe},
       {"park", to_string(job.knobs.park)},

@@ -154,6 +154,8 @@ struct Job {
   bool settled =
       false;    // its quota is promised on the GPUs that are named or used, and nowhere else
   Place place;  // by the cgroups of its processes; of Slurm else by its id
+  // The key of its island (islands/members.h); 0: it is in none.
+  std::uint64_t island = 0;
   std::set<ClientId> clients;  // attached
 };
 

@@ -6,6 +6,7 @@
 #include <iterator>
 
 #include "monitor/core/lanes.h"
+#include "monitor/islands/members.h"
 #include "monitor/residency/gangs.h"
 
 namespace switchyard::monitor {
@@ -41,6 +42,7 @@ std::string why_contexts_stay(const Client& client, const MemoryReport& memory) 
 }  // namespace
 
 std::string why_contexts_stay(const Registry& registry, const Job& job) {
+  if (islands::is_member(job)) return "it runs in an island, whose server has its contexts";
   if (gangs::is_gang(registry, job)) return "its ranks share memory through NCCL";
   std::string why;
   for_contexts(registry, job, [&](const Client& client, unsigned lane, const Client::Lane&) {

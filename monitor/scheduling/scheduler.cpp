@@ -6,6 +6,7 @@
 #include <set>
 
 #include "monitor/core/lanes.h"
+#include "monitor/islands/members.h"
 
 namespace switchyard::monitor {
 
@@ -23,6 +24,7 @@ void Scheduler::grant_turns(Time now) {
   std::set<std::size_t> concerned;
   for (const auto& [key, gpu] : policy::decide_grants(grants_, rules_.minimum, now)) {
     const Job* const job = registry_.find(key);
+    if (job == nullptr && gpu != policy::Grants::kAllGpus) concerned.insert(gpu);  // an island
     if (job != nullptr) concerned.insert(job->seen.begin(), job->seen.end());
   }
   for (const std::size_t gpu : concerned) look_at(gpu, now);
@@ -73,7 +75,12 @@ policy::Yielding Scheduler::yielding(std::size_t gpu) const {
 
 const char* Scheduler::waits_for(std::size_t gpu, ClientId client) const {
   const auto& clients = gpus_[gpu].state.clients;
-  const auto found = clients.find(client);
+  auto found = clients.find(client);
+  if (const auto known = registry_.clients().find(client);
+      found == clients.end() && known != registry_.clients().end()) {
+    const Job* const job = registry_.find(known->second->job);
+    if (job != nullptr && job->island != 0) found = clients.find(job->island);
+  }
   return found == clients.end() ? nullptr : policy::waits_for(found->second.bursts);
 }
 
@@ -123,7 +130,11 @@ policy::ClientView Scheduler::view_of(std::size_t gpu, const Client& client,
   view.stops = rank && !job.stands && !job.gang.gathers();
   view.stopped = job.gang.stage == GangHold::Stage::kTurnEnded;
   view.short_slices = job.short_slices;
-  view.grant = grants_.of(job.key, gpu);
+  view.island = job.island;
+  view.serves = islands::serves(job);
+  // A member with channel groups of its own is a job like any (policy/islands.h).
+  const bool folded = job.island != 0 && (view.serves || view.compute_groups == 0);
+  view.grant = grants_.of(folded ? job.island : job.key, gpu);
   if (job.knobs.deadline != Time{0}) view.deadline = job.since + job.knobs.deadline;
   return view;
 }
@@ -132,6 +143,7 @@ policy::Snapshot Scheduler::snapshot_of(std::size_t gpu) {
   policy::Snapshot snapshot;
   MeansFacts facts;
   bool all_under_mps = true;
+  bool outside = false;  // of islands: of their MPS the server's slices are known
   registry_.work().add(registry_.clients().size());
   for (auto& [id, client] : registry_.clients()) {
     if (client->observer) continue;
@@ -142,16 +154,20 @@ policy::Snapshot Scheduler::snapshot_of(std::size_t gpu) {
       state.gate = client->page->gate(lane);
       const auto& view = snapshot.clients.emplace_back(view_of(gpu, *client, report, state));
       state.last = report;
-      all_under_mps = all_under_mps && report.under_mps;
-      if (report.has_context()) {
+      const bool member = view.island != 0 && !view.serves;
+      outside = outside || view.island == 0;
+      all_under_mps = all_under_mps && (view.island != 0 || report.under_mps);
+      if (report.has_context() && !member) {
         facts.slices.add(view.sliceable, report.slice_status == abi::kSliceAccepted);
+      }
+      if (report.has_context() && !view.serves) {
         facts.gates.add(view.gateable, state.gate.state == abi::kGateReady);
       }
     }
   }
   // NVML may name no processes, or by PIDs of another namespace: the clients know by themselves.
   // All of them, or one that lies would change what the others get.
-  facts.mps = accounts_[gpu].mps_listed || (all_under_mps && !snapshot.clients.empty());
+  facts.mps = accounts_[gpu].mps_listed || (all_under_mps && outside);
   facts.old_driver = gpus_[gpu].facts.old_driver;
   facts.foreign = accounts_[gpu].foreign;
   gpus_[gpu].facts = facts;
@@ -164,7 +180,8 @@ policy::Snapshot Scheduler::snapshot_of(std::size_t gpu) {
 
 void Scheduler::look_at(std::size_t gpu, Time now) {
   const policy::Snapshot snapshot = snapshot_of(gpu);
-  const policy::Plan plan = policy::decide(snapshot, now, gpus_[gpu].state);
+  const policy::Plan plan =
+      policy::decide_with_islands(snapshot, now, gpus_[gpu].state, gpus_[gpu].islands);
   log_yielding(gpu);
   grants_.claims[gpu] = plan.claims;
   apply(gpu, plan, now);

@@ -19,6 +19,7 @@
 
 #include "monitor/accounting/gpu_accounts.h"
 #include "monitor/core/registry.h"
+#include "monitor/policy/islands.h"
 #include "monitor/policy/policy.h"
 #include "monitor/scheduling/enforcement.h"
 #include "monitor/scheduling/gate_controller.h"
@@ -56,6 +57,7 @@ class Scheduler {
  private:
   struct Gpu {
     policy::State state;
+    policy::IslandStates islands;
     MeansFacts facts;
     Time due{0};                  // when to look again; 0: not before something happens
     std::uint32_t logged_us = 0;  // the slice of who yields, as the log last said it
