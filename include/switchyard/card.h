@@ -64,7 +64,8 @@ namespace switchyard {
        false, "FSDP: its all-gathers overtake its reduce-scatters (NCCL, one machine)")           \
   KNOB(gradient_noise, "GRADIENT_NOISE", 8, "no", Every, "--gradient-noise", "[=N]", false,       \
        "measure how noisy the gradients of a data-parallel training are, each Nth step")          \
-  KNOB(co_run, "CO_RUN", 32, "no", Island, nullptr, "NAME", false, "")                            \
+  KNOB(co_run, "CO_RUN", 32, "no", Island, "--co-run", "[=NAME]", false,                          \
+       "one GPU: its kernels run at once with those of its user's other jobs with it (MPS)")      \
   KNOB(island_gpu, "ISLAND_GPU", 48, "", Name, nullptr, "UUID", false, "")                        \
   SWITCHYARD_LATER_KNOBS(KNOB)
 

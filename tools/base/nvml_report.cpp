@@ -27,8 +27,12 @@ struct Calls {
   int (*name)(nvmlDevice_t, char*, unsigned) = nullptr;
   int (*memory)(nvmlDevice_t, nvmlMemory_t*) = nullptr;
   int (*processes)(nvmlDevice_t, unsigned*, nvmlProcessInfo_t*) = nullptr;  // not all have it
+  int (*compute_mode)(nvmlDevice_t, unsigned*) = nullptr;                   // the same
+  int (*mig_mode)(nvmlDevice_t, unsigned*, unsigned*) = nullptr;            // the same
 
   bool load(void* library) {
+    find(library, "nvmlDeviceGetComputeMode", compute_mode);
+    find(library, "nvmlDeviceGetMigMode", mig_mode);
     find(library, "nvmlDeviceGetComputeRunningProcesses_v3", processes) ||
         find(library, "nvmlDeviceGetComputeRunningProcesses_v2", processes);
     return find(library, "nvmlInit_v2", init) &&
@@ -54,6 +58,10 @@ NvmlGpu describe(const Calls& nvml, unsigned index, nvmlDevice_t device) {
     gpu.total_bytes = memory.total;
     gpu.used_bytes = memory.used;
   }
+  if (nvml.compute_mode != nullptr) nvml.compute_mode(device, &gpu.compute_mode);
+  unsigned divided = 0, pending = 0;
+  gpu.mig =
+      nvml.mig_mode != nullptr && nvml.mig_mode(device, &divided, &pending) == 0 && divided != 0;
   std::vector<nvmlProcessInfo_t> found(kMostProcesses);
   unsigned count = kMostProcesses;
   if (nvml.processes == nullptr || nvml.processes(device, &count, found.data()) != 0) return gpu;

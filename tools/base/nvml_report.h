@@ -21,6 +21,8 @@ struct NvmlGpu {
   std::uint64_t total_bytes = 0;
   std::uint64_t used_bytes = 0;
   std::vector<NvmlProcess> processes;  // that compute there
+  unsigned compute_mode = 0;           // 0: any number of processes may use it
+  bool mig = false;                    // it is divided
 };
 
 struct NvmlReport {

@@ -44,6 +44,7 @@ Cell container(const Row& row) {
 }
 Cell pod(const Row& row) { return text_of(*row.job, "pod"); }
 Cell unit(const Row& row) { return text_of(*row.job, "unit"); }
+Cell island(const Row& row) { return text_of(*row.job, "island"); }
 Cell priority(const Row& row) { return text_of(*row.job, "priority"); }
 
 Cell gpu(const Row& row) {
@@ -199,6 +200,7 @@ constexpr Field kFields[] = {
     {"container", "CONTAINER", kLeft, &container},
     {"pod", "POD", kLeft, &pod},
     {"unit", "UNIT", kLeft, &unit},
+    {"island", "ISLAND", kLeft, &island},
     {"gpu", "GPU", kLeft, &gpu, 7, 3},
     {"uuid", "UUID", kLeft, &uuid},
     {"priority", "PRIO", kLeft, &priority},

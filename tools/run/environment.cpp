@@ -4,6 +4,7 @@
 #include <string_view>
 
 #include "tools/base/knobs.h"
+#include "tools/run/island/island.h"
 
 namespace switchyard::tools {
 namespace {
@@ -68,6 +69,7 @@ void stay_in_job(const std::string& library, bool require) {
 }
 
 void leave_job() {
+  island::leave();
   for (const Knob& knob : knobs()) ::unsetenv(knob.environment);
   ::unsetenv("SWITCHYARD_REQUIRE");
   set_or_unset("LD_PRELOAD", preload_without(current_preload()));

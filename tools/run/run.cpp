@@ -11,6 +11,7 @@
 #include <string_view>
 
 #include "switchyard/known_calls.h"
+#include "switchyard/settings.h"
 #include "switchyard/variables.h"
 #include "tools/base/driver_report.h"
 #include "tools/base/knobs.h"
@@ -19,6 +20,7 @@
 #include "tools/run/bill.h"
 #include "tools/run/environment.h"
 #include "tools/run/gpus.h"
+#include "tools/run/island/island.h"
 #include "tools/run/program.h"
 #include "tools/run/request.h"
 #include "tools/run/supervise.h"
@@ -64,6 +66,8 @@ constexpr char kExamples[] = R"(Examples:
       its memory is swapped out after 10 idle minutes, and in again at its next CUDA call
   switchyard run --oversubscribe -- python train.py
       alternate on the GPU with other such jobs when their memory does not fit together
+  switchyard run --co-run --priority low -- python train.py
+      its kernels run at once with those of the user's other jobs with --co-run, by MPS
   switchyard run --gpus 0,2 --memory 40GiB -- torchrun train.py
       the job sees GPUs 0 and 2 alone; 40 GiB are reserved on each of them
 
@@ -252,6 +256,21 @@ void warn_of_unknown_variables() {
       fmt::format("unknown to Switchyard, and ignored: {}; see `switchyard run --help`", names));
 }
 
+// The island that is asked for, if any. An error: there is none for this job.
+std::optional<Error> choose_island(Options& options, std::optional<island::Island>& out) {
+  const auto name = parse_island(options.card["co_run"]);
+  if (!name || name->empty()) return std::nullopt;
+  auto island = island::choose(*name);
+  if (island) {
+    out = *island;
+    return std::nullopt;
+  }
+  if (!options.best_effort) return island.error();
+  complain(island.error().text + "; the job starts in no island");
+  options.card["co_run"].clear();
+  return std::nullopt;
+}
+
 int run(const Options& options, const std::vector<std::string>& command) {
   if (command.empty()) {
     return fail({kUsage, "run needs a command: switchyard run [OPTIONS] -- COMMAND [ARGUMENTS]"});
@@ -289,6 +308,8 @@ int run(const Options& options, const std::vector<std::string>& command) {
   if (inside_job()) return join_outer_job(checked, command);
   if (auto refused = refuse_swapping(checked)) return fail(*refused);
   checked.card = *card;
+  std::optional<island::Island> island;
+  if (auto refused = choose_island(checked, island)) return fail(*refused);
   bool unmanaged = false;
   auto job = make_job(checked, unmanaged);
   if (!job && unmanaged) return start_unmanaged(checked, job.error().text, command);
@@ -298,6 +319,9 @@ int run(const Options& options, const std::vector<std::string>& command) {
     return fail({code, job.error().text});
   }
   if (!job->name.empty()) checked.card["name"] = job->name;
+  if (island) {
+    if (auto failed = island::enter(*island, job->socket, job->library)) return fail(*failed);
+  }
   enter_job(job->id, checked.card, job->socket, job->library, checked.require);
   if (options.tells != -1) tell_job(options.tells, job->id, job->socket);
   return become(command);
