@@ -29,8 +29,9 @@ TWO_GPUS = ("gang", "gangs", "born", "spread", "migrate", "parking", "stalls", "
             "ddp", "ddp_shares", "ddp_service", "ddp_cost")
 MANY_GPUS = ("machine",)  # four or more; the simulated ones will do
 ENGINES = ("engines", "engine_cost", "engine_starts")  # vLLM, which `all` does not expect
+LONG = ("island", "figure7")  # of one GPU, beyond the four minutes that `all` has for each
 NO_GPU = ("strangers", "listings")  # the simulated one will do
-ROWS = (*ONE_GPU, *TWO_GPUS, *MANY_GPUS, *ENGINES, *NO_GPU)
+ROWS = (*ONE_GPU, *TWO_GPUS, *MANY_GPUS, *ENGINES, *LONG, *NO_GPU)
 MODULES = {"set": "changes"}  # a module named set would hide the builtin
 
 

@@ -287,19 +287,29 @@ class Rig:
         return {"CUDA_MPS_PIPE_DIRECTORY": str(self.scratch / "mps"),
                 "CUDA_MPS_LOG_DIRECTORY": str(self.scratch / "mps-log")}
 
-    def start_mps(self):
+    @staticmethod
+    def mps_program():
+        """The control daemon's; None: there is none."""
         program = shutil.which("nvidia-cuda-mps-control")
         if program is None:
             for folder in ("/usr/local/nvidia/bin", "/usr/bin", "/usr/local/cuda/bin"):
                 if (Path(folder) / "nvidia-cuda-mps-control").exists():
                     program = f"{folder}/nvidia-cuda-mps-control"
+        return program
+
+    @staticmethod
+    def path_with(program):
+        """The daemon finds nvidia-cuda-mps-server beside itself or on PATH."""
+        return f"{Path(program).parent}:{os.environ.get('PATH', '')}"
+
+    def start_mps(self):
+        program = self.mps_program()
         if program is None:
             return False
         for folder in self.mps_environment().values():
             Path(folder).mkdir(exist_ok=True)
         environment = self.environment("mps")
-        # The daemon finds nvidia-cuda-mps-server beside itself or on PATH.
-        environment["PATH"] = f"{Path(program).parent}:{environment.get('PATH', '')}"
+        environment["PATH"] = self.path_with(program)
         done = subprocess.run([program, "-d"], env=environment, check=False, timeout=20,
                               stdin=subprocess.DEVNULL, capture_output=True, text=True)
         self.mps = program if done.returncode == 0 else None
