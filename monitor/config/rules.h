@@ -74,8 +74,10 @@ bool is_container(const std::string& name, const std::string& container);
 // The key of a job's setting, by its option. "" for one without: it has no default in the file.
 constexpr std::string_view default_key(const char* option) {
   const std::string_view word = option != nullptr ? option : "";
-  // A name is unique, and the library reads the last one from its own environment.
-  const bool none = word.empty() || word == "--name" || word == "--gradient-noise";
+  // A name is unique, the library reads the second from its own environment, and nobody runs
+  // together with others without having asked for it.
+  const bool none =
+      word.empty() || word == "--name" || word == "--gradient-noise" || word == "--co-run";
   return none ? std::string_view() : word.substr(2);
 }
 

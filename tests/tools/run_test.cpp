@@ -81,8 +81,9 @@ TEST(RunWords, NothingBehindTheMarkerIsNoCommand) {
 TEST_F(RunRequest, WhatNobodySaidIsNotAskedFor) {
   const auto card = make_card({});
   ASSERT_TRUE(card);
-  for (const char* field : {"priority", "share", "memory", "on_oom", "oom_timeout", "swappable",
-                            "idle_release", "park", "gradient_noise", "urgent_collectives"}) {
+  for (const char* field :
+       {"priority", "share", "memory", "on_oom", "oom_timeout", "swappable", "idle_release", "park",
+        "gradient_noise", "urgent_collectives", "co_run"}) {
     EXPECT_EQ(card->at(field), "") << field;
   }
   EXPECT_EQ(card->count("job"), 0U);
@@ -171,6 +172,9 @@ TEST_F(RunRequest, EveryBadValueIsAUsageErrorWithTheValueAndTheForms) {
       {"gradient_noise", "0", "from 1 to 999999"},
       {"gradient_noise", "1000000", "from 1 to 999999"},
       {"gradient_noise", "often", "yes (the same as 1)"},
+      {"co_run", "a b", "1 to 31 letters"},
+      {"co_run", "", "1 to 31 letters"},
+      {"co_run", "a2345678901234567890123456789012", "1 to 31 letters"},
       {"idle_release", "0", "above 0"},
       {"idle_release", "25h", "above 0"},
       {"idle_release", "never", "without work"},

@@ -99,6 +99,17 @@ TEST(Settings, StepsAreCountedByANumberOrByYesAndNo) {
   }
 }
 
+TEST(Settings, AnIslandIsNamedOrTheDefaultOne) {
+  EXPECT_EQ(parse_island("yes"), "default");
+  EXPECT_EQ(parse_island("no"), "");
+  EXPECT_EQ(parse_island("none"), "");
+  EXPECT_EQ(parse_island("trainings.2"), "trainings.2");
+  EXPECT_EQ(parse_island(std::string(31, 'a')), std::string(31, 'a'));
+  for (const std::string& wrong : {std::string(), std::string("a b"), std::string(32, 'a')}) {
+    EXPECT_FALSE(parse_island(wrong)) << wrong;
+  }
+}
+
 TEST(Settings, AGuardIsAPartOfTheRate) {
   EXPECT_EQ(parse_guard("5%"), 0.05);
   EXPECT_EQ(parse_guard("0.5"), 0.5);

@@ -221,8 +221,8 @@ TEST(Commands, WhatIsFixedWhenAJobStartsIsChangedByNoRequest) {
   }
   SWITCHYARD_KNOBS(SWITCHYARD_TRY)
 #undef SWITCHYARD_TRY
-  EXPECT_EQ(fixed, 9u) << "id, name, on_oom, oom_timeout, swappable, idle_release, oversubscribe, "
-                          "urgent_collectives and gradient_noise";
+  EXPECT_EQ(fixed, 11u) << "id, name, on_oom, oom_timeout, swappable, idle_release, oversubscribe, "
+                           "urgent_collectives, gradient_noise, co_run and island_gpu";
   EXPECT_EQ(rig.ask({{"op", "set"}, {"target", "x"}, {"share", "2"}})["ok"], true);
 }
 
