@@ -5,7 +5,8 @@ It says one line when it has started. From then on it answers each line on stdin
 
     {"ask": {"requests": n, "in_flight": k, "seed": s, "length": l, "out": o, "clear": bool}}
             n requests, k of them in flight all the while; digests of the answers, and the times.
-            `rate` instead of `in_flight`: Poisson arrivals. `clear`: empties the prefix cache first
+            `rate` instead of `in_flight`: Poisson arrivals. `clear`: empties the prefix cache first.
+            `fresh`: prompts of just this length that share nothing
     {"sleep": level}, {"wake": true}                  sleep mode
     {"info": true}
 
@@ -148,13 +149,15 @@ class StandIn:
         pass
 
 
-def prompts(shape, count, length, seed):
+def prompts(shape, count, length, seed, fresh):
     rng = random.Random(seed)
     last = vllm_shapes.SHAPES[shape]["vocab_size"] - 1
 
     def draw(tokens):
         return [rng.randint(FIRST_TOKEN, last) for _ in range(tokens)]
 
+    if fresh:
+        return [draw(length) for _ in range(count)]
     beginnings = [draw(length // 2) for _ in range(BEGINNINGS)]
     return [beginnings[number % BEGINNINGS] + draw(rng.randint(length // 4, length // 2))
             for number in range(count)]
@@ -164,9 +167,9 @@ class Asked:
     """One conversation: its requests, their answers and their times."""
 
     def __init__(self, engine, shape, requests, seed=1, length=768, out=32, in_flight=16,
-                 rate=None):
+                 rate=None, fresh=False):
         self.engine, self.out, self.in_flight = engine, out, in_flight
-        self.prompts = prompts(shape, requests, length, seed)
+        self.prompts = prompts(shape, requests, length, seed, fresh)
         self.answers = [[] for _ in self.prompts]
         self.begun = [0.0] * requests
         self.last = [0.0] * requests

@@ -1,0 +1,179 @@
+"""A vLLM engine beside a training: the first token, the time per token, and what the training keeps.
+
+One warm engine and warm trainings. In each round each load of the engine is asked alone, by the
+driver's default, and in each configuration of Switchyard: `latency` (the engine high, the training
+low) and `throughput` (both normal). A load is a number of requests in flight, or Poisson arrivals
+at two thirds of what the engine does alone. The cells of one load stand next to each other, so a
+drift of the clock meets all of them.
+
+The engine's own part of the GPU is what Switchyard measures while it is alone. Nobody else has
+slices then, so it is exact.
+"""
+
+import time
+
+from rig import engines
+from rig.process import WorkloadFailed, rate_between
+from rig.report import Report, median, percentile
+from rig.rig import ACTIVITY_WINDOW
+from rows.latency import training_arguments
+
+TITLE = "A vLLM engine beside a training"
+LOWS = {"gpt": ("gpt.py", []), "resnet": ("networks.py", ["--mode", "train", "--batch", 128])}
+# Name: the means of enforcement, and the priorities of engine and training.
+CONFIGURATIONS = {"default": ("none", None), "latency": ("auto", ("high", "low")),
+                  "throughput": ("auto", ("normal", "normal"))}
+OUT_TOKENS = 64
+POISSON = "poisson"
+# Of each metric: the most that p50 and p99 may be over alone, in the configuration for latency.
+LATENCY_BOUNDS = {"token_ms": (1.02, 1.05), "first_ms": (1.05, 1.10)}
+NEVER_WORSE = 1.02  # than the default, in the configuration for throughput
+LEAST_LEFT = 0.97
+
+
+def arguments(parser):
+    parser.add_argument("--shape", default="qwen3-4b", help="or tiny, qwen3-0.6b, llama-3.1-8b")
+    parser.add_argument("--lows", default="gpt,resnet", help="trainings, one after the other")
+    parser.add_argument("--loads", default=f"2,8,32,{POISSON}", help="requests in flight")
+    parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--seconds", type=float, default=2.5, help="of a cell, about")
+
+
+class Load:
+    """Requests of one kind. How many make a cell follows from what the engine does alone."""
+
+    def __init__(self, name):
+        self.name = name
+        self.how = {} if name == POISSON else {"in_flight": int(name)}
+        self.requests = 4 * self.how.get("in_flight", 8)
+
+    def ask(self, rig, engine, seed):
+        return engine.ask(120, requests=rig.counted(self.requests), out=OUT_TOKENS, seed=seed,
+                          clear=True, **self.how)
+
+    def fit(self, rig, said):
+        """For cells of the length that was asked for."""
+        per_second = len(said["first_ms"]) / said["seconds"]
+        self.requests = max(self.requests, int(rig.options.seconds * per_second))
+        return per_second
+
+
+def warm_up(rig, engine, loads):
+    """Compiles kernels, and finds how many requests make a cell."""
+    most = 0
+    for load in loads:
+        if load.name == POISSON:
+            load.how = {"rate": 2 / 3 * most}
+        load.ask(rig, engine, 1)
+        most = max(most, load.fit(rig, load.ask(rig, engine, 1)))
+
+
+def alone(rig, engine, load, seed):
+    """With the part of the GPU's time that the engine had."""
+    before = rig.job(engine.name)["gpu_seconds"]
+    begun = time.monotonic()
+    said = load.ask(rig, engine, seed)
+    rig_seconds = time.monotonic() - begun
+    said["gpu_part"] = min(1.0, (rig.job(engine.name)["gpu_seconds"] - before) / rig_seconds)
+    return said
+
+
+def beside(rig, engine, low, load, seed, configuration):
+    means, priorities = CONFIGURATIONS[configuration]
+    if priorities:
+        rig.set(engine.name, priority=priorities[0])
+        rig.set(low.name, priority=priorities[1])
+    rig.means(means)
+    low.start()
+    try:
+        time.sleep(rig.scaled(ACTIVITY_WINDOW))
+        said = load.ask(rig, engine, seed)
+    finally:
+        trained = low.stop()
+    said["low"] = rate_between(trained, said["begun"], said["ended"])
+    rig.means("auto")
+    return said
+
+
+def measure(rig, engine, low, loads, cells):
+    """cells: {load: {configuration: [cell]}}"""
+    for seed in range(1, rig.options.rounds + 1):
+        for load in loads:
+            kinds = cells.setdefault(load.name, {name: [] for name in ("alone", *CONFIGURATIONS)})
+            kinds["alone"].append(alone(rig, engine, load, seed))
+            for name in CONFIGURATIONS:
+                rig.say(f"beside {low.name}, {load.name}, {name}, round {seed}")
+                kinds[name].append(beside(rig, engine, low, load, seed, name))
+
+
+def together(cells, metric):
+    return [value for cell in cells for value in cell[metric]]
+
+
+def pair(cells, metric):
+    values = together(cells, metric)
+    return percentile(values, 0.5), percentile(values, 0.99)
+
+
+def show(figures):
+    return f"{figures[0]:.2f}/{figures[1]:.2f}"
+
+
+def judge_latency(report, what, kinds):
+    for metric, bounds in LATENCY_BOUNDS.items():
+        base, ours = pair(kinds["alone"], metric), pair(kinds["latency"], metric)
+        over = [mine / before for mine, before in zip(ours, base)]
+        report.judge(f"{what}: {metric} over alone, for latency", show(over),
+                     f"at most {show(bounds)}; alone {show(base)}, default "
+                     f"{show(pair(kinds['default'], metric))} ms",
+                     all(mine <= bound for mine, bound in zip(over, bounds)))
+
+
+def low_rate(cells):
+    return median([cell["low"] for cell in cells])
+
+
+def judge_throughput(report, what, kinds, solo):
+    worst = max(mine / theirs for metric in LATENCY_BOUNDS
+                for mine, theirs in zip(pair(kinds["throughput"], metric),
+                                        pair(kinds["default"], metric)))
+    report.at_most(f"{what}: worst of four figures over default's, for throughput", worst,
+                   NEVER_WORSE)
+    used = median([cell["gpu_part"] for cell in kinds["alone"]])
+    left = min(low_rate(kinds["default"]) / solo, 1 - used)
+    report.at_least(f"{what}: training for throughput, of solo (left {left:.3f}, default "
+                    f"{low_rate(kinds['default']) / solo:.3f}, for latency "
+                    f"{low_rate(kinds['latency']) / solo:.3f})",
+                    low_rate(kinds["throughput"]) / solo, LEAST_LEFT * left)
+    rates = {name: median([cell["tokens_per_second"] for cell in kinds[name]]) for name in kinds}
+    report.note(f"{what}: tokens per second", ", ".join(f"{name} {rate:.0f}"
+                                                        for name, rate in rates.items()))
+
+
+def run(rig, report: Report):
+    o = rig.options
+    figures, solos = {}, {}
+    report.keep(cells=figures, solo=solos)
+    lows = {name: rig.start(name, script, *(given or training_arguments(rig)), priority="low")
+            for name, (script, given) in LOWS.items() if name in o.lows.split(",")}
+    engine = engines.Engine(rig, "engine", "--shape", o.shape, "--cache-gib", 8, "--utilization",
+                            0.05, invariant=False, priority="high")
+    try:
+        rig.say(f"the engine is up: {engine.ready()}")
+        for low in lows.values():
+            low.ready()
+        loads = [Load(name) for name in o.loads.split(",")]
+        warm_up(rig, engine, sorted(loads, key=lambda load: load.name == POISSON))
+        for name, low in lows.items():
+            solos[name] = low.run(rig.scaled(3))["steps_per_second"]
+            measure(rig, engine, low, loads, figures.setdefault(name, {}))
+    except WorkloadFailed:
+        engines.keep_log(rig, "engine")
+        raise
+    finally:
+        engine.abandon()
+    for name, cells in figures.items():
+        for load, kinds in cells.items():
+            what = f"{name}, {load}" + ("" if load == POISSON else " in flight")
+            judge_latency(report, what, kinds)
+            judge_throughput(report, what, kinds, solos[name])
