@@ -1,12 +1,12 @@
 """Two vLLM engines of one model on one GPU, each way of sharing it, in a closed loop.
 
-Each has so many requests in flight, 2048 tokens in and 256 out. A figure is what both do together,
-over what one of them does with the GPU to itself and as many requests: two GPUs of their own would
-be 200 %, so it is halved, "of a GPU of their own". Default and slices are the same warm engines. The
-islands' engines are a pair of their own. The fractions of MPS come last, each engine with half of
-the GPU's processors.
+Each has so many requests in flight, 2048 tokens in and 256 out. One engine with the GPU to itself
+and as many requests is "own". A figure is what both do together, over twice that. Default and
+slices are the same warm engines. The island's engines are a pair of their own. The fractions of MPS
+come last, each engine with half of the GPU's processors.
 
-`one`: one engine high, the other low, by slices; what its first token takes is judged against alone.
+In `one` an engine is high and the other low, by slices. The high one's first token is judged
+against alone.
 """
 
 import threading

@@ -1,8 +1,8 @@
 """A vLLM engine whose ranks have a GPU each: the same tokens as natively, the cost, and swaps.
 
 One engine runs natively and one under Switchyard, with `--swappable`, on the same GPUs. They are
-asked in turns. Its ranks exchange by vLLM's own all-reduce, whose buffers other ranks have mapped;
-these stay on the GPU when the engine is swapped out, and the row says how much that is. Answers are
+asked in turns. The ranks exchange by vLLM's own all-reduce, whose buffers other ranks have mapped.
+These stay on the GPU when the engine is swapped out, and the row says how much that is. Answers are
 compared where one request is in flight, because a crowd's batches differ from run to run.
 """
 
@@ -79,8 +79,8 @@ def judge(report, turns, moves, after, ends):
     ratios = [a["rate"] / b["rate"] for a, b in zip(turns["with"], turns["plain"])]
     report.at_least("tokens per second, with / without", median(ratios), LEAST_RATE)
     report.ends(interval(ratios), LEAST_RATE)
-    report.note("first token, with / without",
-                f"{median([a['first_ms'] / b['first_ms'] for a, b in zip(turns['with'], turns['plain'])]):.3f}")
+    firsts = [a["first_ms"] / b["first_ms"] for a, b in zip(turns["with"], turns["plain"])]
+    report.note("first token, with / without", f"{median(firsts):.3f}")
     if moves:
         report.keep(moves=moves)
         report.note("swapped out and in, s", ", ".join("{:.2f} {:.2f}".format(*each["seconds"])
