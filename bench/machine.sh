@@ -17,9 +17,11 @@ row() {
 }
 row machine --gpus "$gpus" --limit 1500
 row gang --ranks "$gpus" --times 20 --limit 600
-row gang --ranks "$gpus" --times 20 --fsdp --limit 600
+row gang --ranks "$gpus" --times 20 --fsdp --steps 1200 --limit 600
 row ddp_service --ranks "$gpus" --services "$gpus" --limit 600
 row ddp_shares --ranks "$gpus" --limit 600
-row gangs --ranks "$gpus" --oversubscribe --capacity 16GiB --limit 900
+# Each of both has 60 % of the capacity, and is bound by the GPU.
+row gangs --ranks "$gpus" --oversubscribe --gib 8 --capacity 15GiB --width 2048 --layers 12 \
+  --batch 2048 --steps 1500 --limit 900
 row gangs --ranks "$gpus" --seconds 180 --steps 6000 --limit 900
 exit "$worst"

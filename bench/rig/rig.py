@@ -105,6 +105,7 @@ class Rig:
         for warm in self.warm:
             warm.end(max(0, until - time.monotonic()))
         self.stop_mps()
+        self.stop_islands()
         if self.monitor and self.monitor.poll() is None:
             self.monitor.terminate()
             try:
@@ -112,10 +113,11 @@ class Rig:
             except subprocess.TimeoutExpired:
                 self.monitor.kill()
                 self.monitor.wait(timeout=10)
-        for log in self.scratch.glob("*.log"):
+        for log in self.scratch.rglob("*.log"):  # MPS has folders of its own
             self.warnings.update(warnings_of(log))
             if self.options.keep_logs:
-                shutil.copy(log, self.out / f"{self.row}-{log.name}")
+                name = "-".join(log.relative_to(self.scratch).parts)
+                shutil.copy(log, self.out / f"{self.row}-{name}")
         shutil.rmtree(self.scratch, ignore_errors=True)
 
     def start_monitor(self):
@@ -320,12 +322,34 @@ class Rig:
 
     def stop_mps(self):
         if self.mps:
-            try:
-                subprocess.run([self.mps], input="quit -t 5\n", text=True, check=False, timeout=20,
-                               env=self.environment("mps"), capture_output=True)
-            except subprocess.TimeoutExpired:
-                print("bench: the MPS daemon did not quit within 20 s", file=sys.stderr)
+            self.quit(self.mps, self.environment("mps"))
             self.mps = None
+
+    @staticmethod
+    def quit(program, environment):
+        try:
+            subprocess.run([program], input="quit -t 5\n", text=True, check=False, timeout=20,
+                           env=environment, capture_output=True)
+        except subprocess.TimeoutExpired:
+            print("bench: an MPS daemon did not quit within 20 s", file=sys.stderr)
+
+    # --- islands: `run --co-run` makes them below this folder ---
+
+    def island_environment(self):
+        """For members; None: there is no MPS here."""
+        program = self.mps_program()
+        if program is None:
+            return None
+        run = self.scratch / "run"
+        run.mkdir(mode=0o700, exist_ok=True)
+        return {"PATH": self.path_with(program), "XDG_RUNTIME_DIR": run}
+
+    def stop_islands(self):
+        """Their daemons stay for a while after the last member. A server that is left there keeps
+        slices from the GPU, whatever runs next."""
+        for pipe in self.scratch.glob("run/switchyard/islands/*/pipe"):
+            self.quit(self.mps_program(),
+                      self.environment("plain", CUDA_MPS_PIPE_DIRECTORY=pipe))
 
     # --- odds and ends ---
 

@@ -262,7 +262,7 @@ def converse(work, seconds, think, seed=1, settle=0.0):
     begun = time.perf_counter()
     latencies, window_begun, index = [], None, 0
     while True:
-        scheduled = time.perf_counter() + rng.expovariate(1 / think)
+        scheduled = time.perf_counter() + (rng.expovariate(1 / think) if think else 0)
         if scheduled > begun + settle + seconds:
             break
         if window_begun is None and scheduled >= begun + settle:
