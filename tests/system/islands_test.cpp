@@ -149,6 +149,36 @@ TEST_F(Islands, TheDaemonEndsSomeTimeAfterTheLastJob) {
   EXPECT_TRUE(goes_on(b));
 }
 
+// How many processes have this file open, also where it has been removed.
+int holders(const std::string& path) {
+  int count = 0;
+  std::error_code gone;
+  for (const auto& process : fs::directory_iterator("/proc")) {
+    for (const auto& fd : fs::directory_iterator(process.path() / "fd", gone)) {
+      count += fs::read_symlink(fd.path(), gone).string().rfind(path, 0) == 0 ? 1 : 0;
+    }
+  }
+  return count;
+}
+
+TEST_F(Islands, NobodyWaitsForAnIslandWhoseFolderHasGone) {
+  const Child monitor = this->monitor();
+  int daemon = 0, server = 0;
+  std::string keeper;
+  {
+    Child a = member("a");
+    ASSERT_TRUE(eventually([this] { return server_pid() != 0; }));
+    daemon = daemon_pid();
+    server = server_pid();
+    keeper = folder() + "/keeper";
+    ASSERT_GT(daemon, 0);
+    EXPECT_EQ(holders(keeper), 1);
+    fs::remove_all(folder());
+  }
+  EXPECT_TRUE(eventually([&] { return holders(keeper) == 0; }));
+  for (const int pid : {server, daemon}) ::kill(pid, SIGKILL);
+}
+
 TEST_F(Islands, TheEndOfTheServerIsNotFeltOutside) {
   const Child monitor = this->monitor();
   Child a = member("a");

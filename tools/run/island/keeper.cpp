@@ -28,10 +28,12 @@ std::chrono::milliseconds grace() {
   return std::chrono::milliseconds(said != nullptr ? std::atoi(said) : 10'000);
 }
 
-// True: the daemon has ended.
+// True: nothing is left to do. The daemon has ended; or its folder has gone, as at a logout, and no
+// job will find it.
 bool end_if_left(const Island& island, int members) {
   const Fd starting = lock_file(island, "starting", LOCK_EX);
-  if (!starting || ::flock(members, LOCK_EX | LOCK_NB) != 0) return false;
+  if (!starting) return true;
+  if (::flock(members, LOCK_EX | LOCK_NB) != 0) return false;
   const bool left = !has_clients(island.pipe());
   if (left) quit(island.pipe());
   ::flock(members, LOCK_UN);
