@@ -44,7 +44,7 @@ Functions loaded() {
   CALL(cuInit) CALL(cuDeviceGet) CALL(cuDevicePrimaryCtxRetain) CALL(cuCtxSetCurrent) \
   CALL(cuModuleLoadData) CALL(cuModuleGetFunction) CALL(cuStreamCreate) CALL(cuEventCreate) \
   CALL(cuEventRecord) CALL(cuEventSynchronize) CALL(cuCtxSynchronize) CALL(cuLaunchKernel) \
-  CALL(cuStreamQuery) CALL(cuStreamSynchronize)
+  CALL(cuStreamQuery) CALL(cuStreamSynchronize) CALL(cuDeviceGetAttribute)
 // clang-format on
 SWITCHYARD_CUDA_FUNCTIONS(Driver, BENCH_CALLS);
 

@@ -1,0 +1,210 @@
+"""How true are the GPU seconds that Switchyard bills?
+
+The truth of a job: its kernels, each of a fixed number of instructions, times what one of them
+takes alone. That is measured before and after each cell. The jobs count their kernels themselves.
+No job uses the time in which the GPU switches slices. So a billed sum may be some tenths of a
+percent too high.
+
+Slices come one after the other. So bill and truth are compared by their means over many cycles, at
+both ends of a cell's window. `all of it` is the same work from before its first kernel until after
+its last.
+"""
+
+import time
+
+from rig.process import rate_between
+from rig.report import Report, median
+from rig.rig import ACTIVITY_WINDOW
+from rig.samples import Samples
+
+TITLE = "GPU seconds that are billed, against those that were used"
+GOAL = 1  # percent
+EQUAL = 8
+LIMIT = 20  # percent
+SHARE = 4
+KERNELS = 2  # in a group
+BLOCKS = 8  # of 256 threads: all that a multiprocessor holds at once
+# name, jobs, means
+CELLS = (
+    ("one alone", ("equal-0",), "auto"),
+    (f"{EQUAL} equal jobs", tuple(f"equal-{i}" for i in range(EQUAL)), "auto"),
+    (f"two at {SHARE} : 1", ("heavy", "equal-0"), "auto"),
+    (f"a limit of {LIMIT} %, alone", ("limited",), "auto"),
+    (f"a limit of {LIMIT} %, beside another", ("limited", "equal-0"), "auto"),
+    ("a service beside a low job", ("service", "low"), "auto"),
+    ("by gates: the same", ("service", "low"), "gate"),
+    ("the driver's default, two jobs", ("equal-0", "equal-1"), "none"),
+)
+
+
+def arguments(parser):
+    parser.add_argument("--kernel", type=int, default=250,
+                        help="microseconds of one warp's kernel; one that fills the GPU takes more")
+    parser.add_argument("--seconds", type=float, default=7, help="of each cell's window")
+    parser.add_argument("--edge-seconds", type=float, default=2,
+                        help="at each end of it, over which the means are taken")
+    parser.add_argument("--solo-seconds", type=float, default=2, help="of each time of one alone")
+    parser.add_argument("--need", type=float, default=4, help="percent that the service needs")
+
+
+class Bench:
+    def __init__(self, rig):
+        self.rig = rig
+        program = [rig.program("kernel_rate"), rig.options.kernel, KERNELS, BLOCKS]
+        knobs = {f"equal-{i}": {} for i in range(EQUAL)}
+        knobs |= {"heavy": {"share": SHARE}, "limited": {"limit": f"{LIMIT}%"},
+                  "service": {"priority": "high"}, "low": {"priority": "low"}}
+        self.jobs = {name: rig.start_program(name, program, **some) for name, some in knobs.items()}
+        for job in self.jobs.values():
+            job.ready()
+        self.group_seconds = []  # of a group alone, in the order of the measurements
+
+    def idle(self):
+        time.sleep(self.rig.scaled(ACTIVITY_WINDOW))
+
+    def bills(self, monitor):
+        """(moment, {job: (GPU seconds, those that are estimated)})"""
+        before = time.monotonic()
+        jobs = monitor.ask(op="ps")["jobs"]
+        return ((before + time.monotonic()) / 2,
+                {job["name"]: (job["gpu_seconds"], job["gpu_seconds_estimated"]) for job in jobs})
+
+    def measure_alone(self):
+        """REQUIRES: the policy has forgotten the jobs of the cell before."""
+        job = self.jobs[f"equal-{len(self.group_seconds) % EQUAL}"]
+        job.start()
+        begin, end = self.rig.window(self.rig.options.solo_seconds, settle=0.5)
+        self.group_seconds.append(1 / rate_between(job.stop(), begin, end))
+
+    def edge(self, monitor, samples):
+        """Bills at twenty moments a second."""
+        until = time.monotonic() + self.rig.scaled(self.rig.options.edge_seconds)
+        out = []
+        while not out or time.monotonic() < until:
+            out.append(self.bills(monitor))
+            samples.look()
+            time.sleep(0.05)
+        return out
+
+    def start(self, name):
+        command = {"start": True}
+        if name == "service":
+            command["rate"] = self.rig.options.need / 100 / self.group_seconds[-1]
+        self.jobs[name].ask(**command)
+
+    def middle(self, samples):
+        """Between the edges; the monitor is left alone."""
+        until = time.monotonic() + self.rig.scaled(
+            self.rig.options.seconds - 2 * self.rig.options.edge_seconds)
+        while time.monotonic() < until:
+            time.sleep(0.1)
+            samples.look()
+
+    def cell(self, name, names, means):
+        self.rig.say(name)
+        self.rig.means(means)
+        self.idle()
+        _, before = self.bills(self.rig.connect())
+        for each in names:
+            self.start(each)
+        time.sleep(self.rig.scaled(2))
+        samples = Samples()
+        monitor = self.rig.connect()
+        first = self.edge(monitor, samples)
+        self.middle(samples)
+        last = self.edge(self.rig.connect(), samples)
+        for each in names:
+            self.jobs[each].send(stop=True)
+        figures = {each: self.jobs[each].receive(60) for each in names}
+        self.idle()
+        _, after = self.bills(self.rig.connect())
+        self.rig.means("auto")
+        return {"cell": name, "means": means, "alone_before": len(self.group_seconds),
+                "seconds": last[-1][0] - first[0][0],
+                "jobs": {each: {"first": progress(figures[each], each, first),
+                                "last": progress(figures[each], each, last),
+                                "all": [figures[each]["steps"],
+                                        *differences(before[each], after[each])],
+                                "nvml": samples.mean(self.jobs[each].pid)} for each in names}}
+
+
+def differences(before, after):
+    return [later - earlier for earlier, later in zip(before, after)]
+
+
+def progress(figures, name, edge):
+    """[groups that were complete, GPU seconds, those that are estimated]: the means of an edge."""
+    rows = [(rate_between(figures, figures["begun"], moment) * (moment - figures["begun"]),
+             *bills[name]) for moment, bills in edge]
+    return [sum(column) / len(rows) for column in zip(*rows)]
+
+
+def job_figures(cell, name, group_seconds):
+    """Truth, bill and its estimated part in seconds: of the window, and of all of it."""
+    near = group_seconds[cell["alone_before"] - 1:cell["alone_before"] + 1]
+    job = cell["jobs"][name]
+
+    def figures(groups, billed, estimated):
+        return {"truth": groups * sum(near) / len(near), "billed": billed, "estimated": estimated}
+
+    return {"window": figures(*differences(job["first"], job["last"])),
+            "all of it": figures(*job["all"])}
+
+
+def error(figures):
+    """In percent; a bill for nothing is wrong by all of it."""
+    return 100 * (figures["billed"] / figures["truth"] - 1) if figures["truth"] > 0 else 100
+
+
+def sum_of(those):
+    return {key: sum(each[key] for each in those) for key in ("truth", "billed", "estimated")}
+
+
+def judge_cell(report, cell):
+    jobs = {name: job["figures"] for name, job in cell["jobs"].items()}
+    window = {name: figures["window"] for name, figures in jobs.items()}
+    whole = {name: figures["all of it"] for name, figures in jobs.items()}
+    several = {"sum": sum_of(window.values())} if len(window) > 1 else {}
+    equal = all(name.startswith("equal") for name in window) and len(window) > 2
+    shown = dict([max(window.items(), key=lambda one: abs(error(one[1])))]) if equal else window
+    for name, figures in {**shown, **several}.items():
+        report.note(f"{cell['cell']}: {name}",
+                    f"{figures['billed']:.3f} s of {figures['truth']:.3f} s",
+                    f"{error(figures):+.2f} %, "
+                    f"{100 * figures['estimated'] / max(figures['billed'], 1e-9):.0f} % estimated")
+        report.at_most("  error, %" + (", the worst of them" if equal and name != "sum" else ""),
+                       abs(error(figures)), GOAL, "{:.2f}")
+    report.note("  all of it", " ".join(f"{error(each):+.2f}" for each in whole.values()) + " %",
+                f"sum {error(sum_of(whole.values())):+.2f} %")
+    nvml = {name: job["nvml"] for name, job in cell["jobs"].items() if job["nvml"] is not None}
+    if nvml:
+        report.note("  NVML's samples", " ".join(f"{100 * part:.0f}" for part in nvml.values())
+                    + " % of the time")
+
+
+def judge_report(rig, report):
+    """The history is written by and by: `report` may lack the last seconds."""
+    jobs = {job["name"]: job["gpu_seconds"] for job in rig.listing("ps")["jobs"]}
+    rows = {row["name"]: row["gpu_seconds"] for row in rig.listing("report")["rows"]}
+    off = [abs(rows.get(name, 0) - seconds) for name, seconds in jobs.items()]
+    report.keep(report={"ps": jobs, "report": rows})
+    report.at_most("report against ps, the worst job, s", max(off), 0.1, "{:.3f}")
+
+
+def run(rig, report: Report):
+    bench = Bench(rig)
+    cells = []
+    report.keep(cells=cells, group_seconds=bench.group_seconds)
+    bench.measure_alone()
+    for cell in CELLS:
+        cells.append(bench.cell(*cell))
+        bench.measure_alone()
+    for cell in cells:
+        for name, job in cell["jobs"].items():
+            job["figures"] = job_figures(cell, name, bench.group_seconds)
+    alone = [1e3 * seconds / KERNELS for seconds in bench.group_seconds]
+    report.note("a kernel alone", f"{median(alone):.4f} ms",
+                f"{min(alone):.4f} .. {max(alone):.4f}")
+    for cell in cells:
+        judge_cell(report, cell)
+    judge_report(rig, report)
