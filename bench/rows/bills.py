@@ -24,17 +24,22 @@ LIMIT = 20  # percent
 SHARE = 4
 KERNELS = 2  # in a group
 BLOCKS = 8  # of 256 threads: all that a multiprocessor holds at once
-# name, jobs, means
+# name, what is set of its jobs, means. Settings are in force in their cell alone: where nobody has a
+# limit, for one, the monitor knows less of who works.
+PLAIN = {}
+LIMITED = {"limit": f"{LIMIT}%"}
+PAIR = {"service": {"priority": "high"}, "job-1": {"priority": "low"}}
 CELLS = (
-    ("one alone", ("equal-0",), "auto"),
-    (f"{EQUAL} equal jobs", tuple(f"equal-{i}" for i in range(EQUAL)), "auto"),
-    (f"two at {SHARE} : 1", ("heavy", "equal-0"), "auto"),
-    (f"a limit of {LIMIT} %, alone", ("limited",), "auto"),
-    (f"a limit of {LIMIT} %, beside another", ("limited", "equal-0"), "auto"),
-    ("a service beside a low job", ("service", "low"), "auto"),
-    ("by gates: the same", ("service", "low"), "gate"),
-    ("the driver's default, two jobs", ("equal-0", "equal-1"), "none"),
+    ("one alone", {"job-0": PLAIN}, "auto"),
+    (f"{EQUAL} equal jobs", {f"job-{i}": PLAIN for i in range(EQUAL)}, "auto"),
+    (f"two at {SHARE} : 1", {"job-0": {"share": SHARE}, "job-1": PLAIN}, "auto"),
+    (f"a limit of {LIMIT} %, alone", {"job-0": LIMITED}, "auto"),
+    (f"a limit of {LIMIT} %, beside another", {"job-0": LIMITED, "job-1": PLAIN}, "auto"),
+    ("a service beside a low job", PAIR, "auto"),
+    ("by gates: the same", PAIR, "gate"),
+    ("the driver's default, two jobs", {"job-0": PLAIN, "job-1": PLAIN}, "none"),
 )
+USUAL = {"share": 1, "limit": "none", "priority": "normal"}
 
 
 def arguments(parser):
@@ -51,10 +56,8 @@ class Bench:
     def __init__(self, rig):
         self.rig = rig
         program = [rig.program("kernel_rate"), rig.options.kernel, KERNELS, BLOCKS]
-        knobs = {f"equal-{i}": {} for i in range(EQUAL)}
-        knobs |= {"heavy": {"share": SHARE}, "limited": {"limit": f"{LIMIT}%"},
-                  "service": {"priority": "high"}, "low": {"priority": "low"}}
-        self.jobs = {name: rig.start_program(name, program, **some) for name, some in knobs.items()}
+        self.jobs = {name: rig.start_program(name, program)
+                     for name in (*(f"job-{i}" for i in range(EQUAL)), "service")}
         for job in self.jobs.values():
             job.ready()
         self.group_seconds = []  # of a group alone, in the order of the measurements
@@ -71,7 +74,7 @@ class Bench:
 
     def measure_alone(self):
         """REQUIRES: the policy has forgotten the jobs of the cell before."""
-        job = self.jobs[f"equal-{len(self.group_seconds) % EQUAL}"]
+        job = self.jobs[f"job-{len(self.group_seconds) % EQUAL}"]
         job.start()
         begin, end = self.rig.window(self.rig.options.solo_seconds, settle=0.5)
         self.group_seconds.append(1 / rate_between(job.stop(), begin, end))
@@ -100,9 +103,13 @@ class Bench:
             time.sleep(0.1)
             samples.look()
 
-    def cell(self, name, names, means):
+    def cell(self, name, knobs, means):
         self.rig.say(name)
         self.rig.means(means)
+        names = tuple(knobs)
+        for each, some in knobs.items():
+            if some:
+                self.rig.set(each, **some)
         self.idle()
         _, before = self.bills(self.rig.connect())
         for each in names:
@@ -119,6 +126,9 @@ class Bench:
         self.idle()
         _, after = self.bills(self.rig.connect())
         self.rig.means("auto")
+        for each, some in knobs.items():
+            if some:
+                self.rig.set(each, **{knob: USUAL[knob] for knob in some})
         return {"cell": name, "means": means, "alone_before": len(self.group_seconds),
                 "seconds": last[-1][0] - first[0][0],
                 "jobs": {each: {"first": progress(figures[each], each, first),
@@ -165,7 +175,7 @@ def judge_cell(report, cell):
     window = {name: figures["window"] for name, figures in jobs.items()}
     whole = {name: figures["all of it"] for name, figures in jobs.items()}
     several = {"sum": sum_of(window.values())} if len(window) > 1 else {}
-    equal = all(name.startswith("equal") for name in window) and len(window) > 2
+    equal = all(name.startswith("job") for name in window) and len(window) > 2
     shown = dict([max(window.items(), key=lambda one: abs(error(one[1])))]) if equal else window
     for name, figures in {**shown, **several}.items():
         report.note(f"{cell['cell']}: {name}",
@@ -183,7 +193,7 @@ def judge_cell(report, cell):
 
 
 def judge_report(rig, report):
-    """The history is written by and by: `report` may lack the last seconds."""
+    """REQUIRES: no job works, nor did lately."""
     jobs = {job["name"]: job["gpu_seconds"] for job in rig.listing("ps")["jobs"]}
     rows = {row["name"]: row["gpu_seconds"] for row in rig.listing("report")["rows"]}
     off = [abs(rows.get(name, 0) - seconds) for name, seconds in jobs.items()]
@@ -207,4 +217,5 @@ def run(rig, report: Report):
                 f"{min(alone):.4f} .. {max(alone):.4f}")
     for cell in cells:
         judge_cell(report, cell)
+    bench.idle()
     judge_report(rig, report)
