@@ -22,6 +22,7 @@ GOAL = 1  # percent
 EQUAL = 8
 LIMIT = 20  # percent
 SHARE = 4
+SETTLES_S = 4  # NVML's samples and the history are of each second
 KERNELS = 2  # in a group
 BLOCKS = 8  # of 256 threads: all that a multiprocessor holds at once
 # name, what is set of its jobs, means. Settings are in force in their cell alone: where nobody has a
@@ -217,5 +218,5 @@ def run(rig, report: Report):
                 f"{min(alone):.4f} .. {max(alone):.4f}")
     for cell in cells:
         judge_cell(report, cell)
-    bench.idle()
+    time.sleep(SETTLES_S)
     judge_report(rig, report)
