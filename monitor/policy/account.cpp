@@ -10,7 +10,7 @@ constexpr double kSmoothOverNs = 1e9;
 
 // The time since the last look has two halves: what was seen then counts for the first, what is
 // seen now for the second. Processes that came and went in between are not counted, and one that is
-// seen counts for more than it was: that evens out.
+// seen counts for more than it was: that evens out. It would not where the work itself has us look.
 struct Presence {
   bool early = false, late = false;
 };
@@ -20,8 +20,10 @@ Presence presence(const ClientState& state, const ClientView& view) {
   if (state.closed)
     return {state.progressed || (state.was_busy && !view.busy && !view.held), false};
   if (!state.watched) return {state.at_work, state.at_work};
-  // One that waited for its gate to open began at once.
-  return {state.was_busy, state.busy};
+  // One that waited for its gate to open began at once. One that was to ring when it works again
+  // has rung: before that it did nothing.
+  const bool rang = state.rings && !state.was_busy;
+  return {state.was_busy, state.busy && !rang};
 }
 
 // The part of the time of one that is there; `sum`: of all their slices. Below a guard's ceiling

@@ -174,6 +174,7 @@ void remember(const std::vector<Rider>& everybody, Tick& tick) {
     state.closed = closed;
     state.slices = rider.plan->slices;
     state.watched = rider.plan->watch;
+    state.rings = rider.plan->wake && (tick.rules.slices || tick.rules.gates);
     state.spacing_us = rider.plan->spacing_us;
     rider.plan->share_got = state.share;
     rider.plan->had_ns = state.share < 0 ? -1 : state.told_ns;

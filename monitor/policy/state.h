@@ -112,6 +112,7 @@ struct ClientState {
   // What the last plan said of it.
   Slices slices;
   bool watched = false;
+  bool rings = false;  // when it works again
   bool closed = false;
   Time closed_at{0};
   std::uint32_t spacing_us = 0;

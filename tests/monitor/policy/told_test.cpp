@@ -68,5 +68,14 @@ TEST_F(Told, WhatHasNoNumbersIsToldOfAtOnce) {
   EXPECT_NEAR(pass({0}, {}).clients[0].had_ns, 10e6, 1);
 }
 
+// Its ring is what makes the monitor look. A time without work before that is not billed.
+TEST_F(Told, ThatWhichRingsHadNothingBeforeItRang) {
+  for (int i = 0; i < 5; ++i) pass({0}, {0});
+  ASSERT_TRUE(pass({}, {0}).clients[0].wake);
+  EXPECT_EQ(pass({0}, {}).clients[0].had_ns, 0);
+  EXPECT_NEAR(pass({0}, {0}).clients[0].had_ns, 10e6, 1);
+  EXPECT_NEAR(pass({}, {0}).clients[0].had_ns, 5e6, 1) << "nothing tells when it ended";
+}
+
 }  // namespace
 }  // namespace switchyard::monitor::policy
