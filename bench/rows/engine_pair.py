@@ -16,7 +16,6 @@ from rig import engines
 from rig.process import WorkloadFailed
 from rig.report import Report, percentile
 from rig.rig import ACTIVITY_WINDOW
-from rows.island import island_environment
 
 TITLE = "Two vLLM engines on one GPU"
 LENGTH, OUT_TOKENS = 2048, 256
@@ -146,7 +145,7 @@ def judge(report, cells, count):
 def run(rig, report: Report):
     cells = {}
     report.keep(cells=cells)
-    environment = island_environment(rig)
+    environment = rig.island_environment()
     plain = start(rig, "plain")
     island = start(rig, "island", co_run=True, more=environment) if environment else None
     started = [*plain, *(island or ())]
