@@ -31,7 +31,8 @@ json gpu(unsigned index, std::uint64_t used, std::uint64_t quota = 0) {
 }
 
 json job(const std::string& name, const std::string& user, const std::string& state,
-         const std::string& text, json gpus, double since, const std::string& command) {
+         const std::string& text, std::vector<json> gpus, double since,
+         const std::string& command) {
   return {{"job", "j" + name},
           {"name", name},
           {"user", user},
@@ -145,7 +146,7 @@ TEST(PsTable, PerGpuHasARowForEach) {
 }
 
 TEST(PsTable, AMoveHasItsDirectionAndItsProgress) {
-  json all = {job("train", "eve", "moving", "moving out", {gpu(0, 8 * kGiB)}, 5, "")};
+  json all = json::array({job("train", "eve", "moving", "moving out", {gpu(0, 8 * kGiB)}, 5, "")});
   json& one = all[0];
   one["residency"] = "moving";
   one["reason"] = "swap-out";
@@ -161,14 +162,14 @@ TEST(PsTable, AMoveHasItsDirectionAndItsProgress) {
 }
 
 TEST(PsTable, ARankThatOthersWaitForIsTheState) {
-  json all = {job("ddp", "eve", "idle", "idle", {gpu(0, kGiB)}, 5, "")};
+  json all = json::array({job("ddp", "eve", "idle", "idle", {gpu(0, kGiB)}, 5, "")});
   all[0]["stalls"] = {{{"rank", 1}}};
   EXPECT_EQ(*draw_format(rows_of(all, false), "{state}"), "stalled: rank 1\n");
 }
 
 TEST(PsTable, TheSliceIsThatOfTheFirstGpuWhereTheDriverWasAsked) {
-  json all = {
-      job("ddp", "eve", "running", "running", {gpu(0, 0), gpu(1, kGiB), gpu(2, kGiB)}, 5, "")};
+  json all = json::array(
+      {job("ddp", "eve", "running", "running", {gpu(0, 0), gpu(1, kGiB), gpu(2, kGiB)}, 5, "")});
   const auto slice_on = [&](std::size_t at, const char* status, unsigned us) {
     all[0]["gpus"][at]["slice_status"] = status;
     all[0]["gpus"][at]["slice_in_force_us"] = us;

@@ -144,7 +144,8 @@ TEST(Stats, EqualRanksAreNotBehind) {
 }
 
 TEST(Stats, AProcessThatCameOrWasReplacedHasNoRateYet) {
-  const json before = listing({rank(0, 100, 100)}, {process(0, {{"all_reduce", 100}})});
+  const json before =
+      listing(json::array({rank(0, 100, 100)}), json::array({process(0, {{"all_reduce", 100}})}));
   const json after = listing({rank(0, 5, 5), rank(1, 5, 5)},
                              {process(0, {{"all_reduce", 5}}), process(1, {{"all_reduce", 5}})});
   const json job = rates(before, after, 1)["jobs"][0];

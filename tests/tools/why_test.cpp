@@ -314,7 +314,7 @@ Said command(std::vector<std::string> words, const json& job, const json& later)
   Said said;
   const auto monitor = FakeMonitor::answering([&](const json&) -> json {
     const json& one = said.asked++ == 0 ? job : later;
-    return {{"ok", true}, {"jobs", one.is_null() ? json::array() : json{one}}};
+    return {{"ok", true}, {"jobs", one.is_null() ? json::array() : json::array({one})}};
   });
   words.insert(words.begin(), "why");
   static_cast<CommandEnd&>(said) = run_command(monitor.socket(), {&add_why}, std::move(words));
