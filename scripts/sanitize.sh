@@ -18,6 +18,9 @@ case "$1" in
     ;;
 esac
 
+scripts/bootstrap.sh --sanitizer
+CXX="$(scripts/pick_compiler.sh --sanitizer)"
+export CXX
 scripts/configure.sh "$2" -DSWITCHYARD_SANITIZE="$sanitizer" -DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_FLAGS_DEBUG="-O1 -g1" "${@:4}"
 cmake --build "$2" -j "$3"
 # The run time of asan guesses where the thread-local data of a loaded library lies, by its offset in
