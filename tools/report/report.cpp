@@ -43,8 +43,8 @@ constexpr char kExamples[] = R"(Examples:
       its bill, for an epilog: a line for each of its jobs here, as soon as they have ended
 
 Sums are kept by the hour, so a span is of whole hours. TIME on several GPUs adds up. GPU TIME is
-the time that jobs had the GPU; "~" marks a sum that is partly an estimate: where time slices divide
-the GPU, it is what they allot. WAITED is the time in which Switchyard or other jobs kept a job from
+the time that jobs had the GPU; "~" marks a sum that is partly an estimate of a job's part of a GPU.
+Over seconds it may be wrong by half; what all jobs of the GPU had together is right. WAITED is the time in which Switchyard or other jobs kept a job from
 the GPU, IDLE that in which it brought no work. IDLE MEM is memory on the GPU in that time, in
 GiB hours. PEAK MEM is of one GPU, sampled each second. LIVED has "+" while the job lives, and "?"
 where its end was not seen.
