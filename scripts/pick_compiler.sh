@@ -4,7 +4,7 @@
 #   scripts/pick_compiler.sh [--quiet]    --quiet: says nothing when there is none (exit 1)
 #   scripts/pick_compiler.sh --sanitizer  to build for a sanitizer with
 #
-# clang++ 14 compiles for a sanitizer in about half of the time of g++, so it is the first one there.
+# clang++ 14 compiles for a sanitizer quicker than g++, so it is the first one there.
 set -euo pipefail
 
 # g++ 11 or newer, clang++ 14 or newer: the oldest that build this as C++20 without warnings.
