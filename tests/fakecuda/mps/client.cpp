@@ -48,11 +48,11 @@ CUresult attach(State& state) {
 
 void lend_groups(control::Groups& groups) {
   groups = {};
+  Locked locked(*client().state);
   for (unsigned e = 0; e < kEngines; ++e) groups.entries[e] = entry_of(client().server).groups[e];
 }
 
-CUresult trouble() {
-  if (!attached()) return CUDA_SUCCESS;
+CUresult trouble_locked() {
   const ProcessEntry& server = entry_of(client().server);
   if (!server.in_use || server.start_time != client().server_began) {
     return CUDA_ERROR_MPS_RPC_FAILURE;
@@ -62,9 +62,16 @@ CUresult trouble() {
   return CUDA_SUCCESS;
 }
 
-void tell_fault(CUresult fault) {
-  if (!attached() || trouble() != CUDA_SUCCESS) return;
+CUresult trouble() {
+  if (!attached()) return CUDA_SUCCESS;
   Locked locked(*client().state);
+  return trouble_locked();
+}
+
+void tell_fault(CUresult fault) {
+  if (!attached()) return;
+  Locked locked(*client().state);
+  if (trouble_locked() != CUDA_SUCCESS) return;
   ProcessEntry& server = entry_of(client().server);
   server.fault = fault;
   ++server.faults;
@@ -76,7 +83,7 @@ bool server_lives() {
   if (state.alive(client().server)) return true;
   Locked locked(state);
   state.reap_locked();
-  return trouble() != CUDA_ERROR_MPS_RPC_FAILURE;
+  return trouble_locked() != CUDA_ERROR_MPS_RPC_FAILURE;
 }
 
 }  // namespace fakecuda::mps

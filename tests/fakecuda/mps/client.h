@@ -30,6 +30,8 @@ void lend_groups(control::Groups& groups);
 
 // What became of the server or of this client: CUDA_SUCCESS while all is well.
 CUresult trouble();
+// The same. REQUIRES: the state is locked, for the entry of a dead server is cleared.
+CUresult trouble_locked();
 // Work of this process did that wrong: all clients of the server share it.
 void tell_fault(CUresult fault);
 // Whether the server of this process is there still. It is looked for anew.

@@ -14,7 +14,7 @@ constexpr std::uint64_t kLeastStepNs = kUs;
 }  // namespace
 
 // The server is there, so the group is its own. REQUIRES: locked.
-bool Seat::is_of_server() const { return mps::trouble() != CUDA_ERROR_MPS_RPC_FAILURE; }
+bool Seat::is_of_server() const { return mps::trouble_locked() != CUDA_ERROR_MPS_RPC_FAILURE; }
 
 std::uint64_t Seat::turn_ns() const {
   const std::uint64_t clock = engine_.clock_ns, since = group_.since_ns;
