@@ -36,6 +36,7 @@
 //                                         "outside": ask again with its value. States and sums of
 //                                         all parts are as of the first. Without "after" a listing
 //                                         that no frame takes is refused.
+//                                         With "brief" jobs have what the table of `ps` shows alone
 //                                         With "latency" a job of priority high has "burst_waits":
 //                                         waits of its bursts for the GPU since anybody asked so
 //                                         first, "sum_seconds" and "buckets"

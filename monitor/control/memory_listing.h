@@ -26,6 +26,7 @@ class MemoryListing {
            std::uint64_t gpu_bytes);
   // Puts its keys into the job's listing on that GPU.
   void list(nlohmann::json& gpu) const;
+  std::uint64_t swappable_bytes() const { return swappable_; }
 
  private:
   std::array<std::uint64_t, kStays> stays_{};

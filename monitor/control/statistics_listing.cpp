@@ -125,7 +125,16 @@ json list_burst_waits(Monitor& monitor, const Job& job) {
   return {{"sum_seconds", static_cast<double>(all.sum_us) / 1e6}, {"buckets", std::move(buckets)}};
 }
 
-std::size_t list_statistics(Monitor& monitor, const Job& job, Time now, json& listing) {
+json list_stalls(Monitor& monitor, const Job& job, Time now) {
+  json stalled = json::array();
+  for (const ToldStall& each : monitor.statistics().stalls.of(job)) {
+    if (stalled.size() == kMostListedStalls) break;
+    stalled.push_back(list_stall(each, now));
+  }
+  return stalled;
+}
+
+void list_usage(Monitor& monitor, const Job& job, json& listing) {
   const Usage::Sums& sums = monitor.statistics().usage.of(job);
   json waits = json::object();
   for (const stalls::Hold reason : Usage::kReasons) {
@@ -139,19 +148,11 @@ std::size_t list_statistics(Monitor& monitor, const Job& job, Time now, json& li
     if (other == nullptr) continue;
     slices_of.push_back({{"job", other->id}, {"name", other->name}, {"seconds", had}});
   }
-  json stalled = json::array();
-  for (const ToldStall& each : monitor.statistics().stalls.of(job)) {
-    if (stalled.size() == kMostListedStalls) break;
-    stalled.push_back(list_stall(each, now));
-  }
-  const std::size_t count = stalled.size();
   listing["gpu_seconds"] = sums.gpu_seconds;
   listing["gpu_seconds_estimated"] = sums.estimated_seconds;
   listing["waits_seconds"] = std::move(waits);
   listing["slices_of"] = std::move(slices_of);
-  listing["stalls"] = std::move(stalled);
   listing["gradient_noise"] = list_noise(monitor, job);
-  return count;
 }
 
 }  // namespace switchyard::monitor

@@ -23,8 +23,10 @@ nlohmann::json list_progress(Monitor& monitor, const std::map<ClientId, Time>& l
 // `known`: of its job's processes (Communication::of).
 nlohmann::json list_communication(const std::map<ClientId, Communication::Known>& known,
                                   ClientId id);
-// The keys of a job. Answers how many ranks are waited for.
-std::size_t list_statistics(Monitor& monitor, const Job& job, Time now, nlohmann::json& listing);
+// The ranks of a job that others wait for.
+nlohmann::json list_stalls(Monitor& monitor, const Job& job, Time now);
+// The keys of a job that say what it had, and what it waited for.
+void list_usage(Monitor& monitor, const Job& job, nlohmann::json& listing);
 // How long its bursts waited for the GPUs, since somebody asked first; null: of another priority
 // than high nobody counts them.
 nlohmann::json list_burst_waits(Monitor& monitor, const Job& job);

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <fstream>
+#include <regex>
 #include <sstream>
 
 #include "harness.h"
@@ -84,6 +85,24 @@ TEST_F(Listing, ForPeopleDataGoesToStdoutWithoutColoursInAPipe) {
   EXPECT_EQ(ps.out.find('\x1b'), std::string::npos);
   const auto status = cli({"status"});
   EXPECT_NE(status.out.find("simulated"), std::string::npos) << status.out;
+}
+
+// The default table asks for less than a format does, and is to say the same.
+TEST_F(Listing, TheTableOfPsSaysWhatItsFieldsSay) {
+  auto works = loop({"--name", "works", "--memory", "1GiB", "--priority", "high"});
+  auto paused = loop({"--name", "held", "--swappable"});
+  ASSERT_EQ(cli({"pause", "held", "--release"}).status, 0);
+  std::string table, fields;
+  // Both are looked at one after the other, and ages grow.
+  EXPECT_TRUE(eventually([&] {
+    const std::string out = cli({"ps"}).out;
+    table = std::regex_replace(out.substr(out.find('\n') + 1), std::regex(" +"), " ");
+    fields = cli({"ps", "--format",
+                  "{name} {user} {gpu} {priority} {state} {gpu_percent} {memory} {age} {command}"})
+                 .out;
+    return fields.size() > 20 && table.rfind(fields, 0) == 0;
+  })) << table
+      << fields;
 }
 
 TEST_F(Listing, NoJobsIsAMessageAndAnEmptyTable) {
