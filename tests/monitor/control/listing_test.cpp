@@ -40,7 +40,8 @@ TEST(Listing, ABriefOneIsAPartOfTheWholeAndLessThanHalfOfIt) {
 
 TEST(Listing, ABriefOneComesInPartsLikeAWholeOne) {
   Rig rig;
-  for (int i = 0; i < 300; ++i) rig.join({.name = "job-" + std::to_string(i)});
+  // Of root, whose jobs are not bounded.
+  for (int i = 0; i < 300; ++i) rig.join({.name = "job-" + std::to_string(i)}, 0);
   std::size_t jobs = 0, parts = 0;
   for (json after = 0; !after.is_null(); ++parts) {
     const json part = rig.ask({{"op", "ps"}, {"brief", true}, {"after", after}});
