@@ -32,7 +32,7 @@ bites() {
     exit 1
   fi
   grep -qF -- "$1" report || { echo "no complaint: $1"; cat report; exit 1; }
-  rm -f docs/extra.md shim/bad.cpp
+  rm -f docs/extra.md shim/bad.cpp CHANGELOG.md
   good
 }
 echo '[x](docs/none.md)' >> README.md
@@ -53,6 +53,8 @@ echo "$wide" >> docs/guide/start.md
 bites 'wider than 100 columns'
 echo "| $wide |" >> README.md
 bites 'README.md:4: wider than 100 columns'
+echo "* $(printf 'x%.0s' {1..77})" > CHANGELOG.md
+bites 'CHANGELOG.md:1: wider than 78 columns'
 for _ in {1..120}; do echo >> README.md; done
 bites 'README.md: more than 120 lines'
 "$check" "$tree"
