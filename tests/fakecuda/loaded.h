@@ -10,10 +10,15 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <chrono>
 #include <functional>
 #include <string>
+#include <thread>
+#include <vector>
 
 #include "kernels_ptx.h"
+#include "report.h"
 
 namespace fakecuda_tests {
 
@@ -47,6 +52,31 @@ inline CUfunction start_gpu(const char* kernel = "busy") {
                   CU(cuModuleLoadData)(&module, kKernelsPtx) == CUDA_SUCCESS &&
                   CU(cuModuleGetFunction)(&found, module, kernel) == CUDA_SUCCESS;
   return ok ? found : nullptr;
+}
+
+// Waits for a condition that the machine's speed may delay but not prevent.
+inline bool eventually(const std::function<bool()>& condition) {
+  for (int i = 0; i < 6000; ++i) {
+    if (condition()) return true;
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  return false;
+}
+
+// Of all processes, those of the compute engine.
+inline std::vector<FakecudaGroup> compute_groups() {
+  std::vector<FakecudaGroup> list(256);
+  const int count = symbol<decltype(&fakecuda_groups)>("fakecuda_groups")(list.data(), 256);
+  list.resize(static_cast<std::size_t>(std::max(count, 0)));
+  std::erase_if(list, [](const FakecudaGroup& group) { return group.engine != 0; });
+  return list;
+}
+
+inline FakecudaGroup group_of(pid_t pid) {
+  for (const FakecudaGroup& group : compute_groups()) {
+    if (group.pid == pid) return group;
+  }
+  return {};
 }
 
 class Simulation : public testing::Test {

@@ -21,16 +21,6 @@ std::string driver_folder() {
   return all.substr(0, all.find(':'));
 }
 
-// Waits for a condition that the machine's speed may delay but not prevent.
-template <typename Condition>
-bool eventually(Condition condition) {
-  for (int i = 0; i < 6000; ++i) {
-    if (condition()) return true;
-    std::this_thread::sleep_for(std::chrono::milliseconds(10));
-  }
-  return false;
-}
-
 // A child that works until it is told to end, or that does one thing.
 class Process {
  public:
@@ -58,21 +48,6 @@ class Process {
  private:
   pid_t pid_;
 };
-
-std::vector<FakecudaGroup> compute_groups() {
-  std::vector<FakecudaGroup> list(256);
-  const int count = symbol<decltype(&fakecuda_groups)>("fakecuda_groups")(list.data(), 256);
-  list.resize(static_cast<std::size_t>(std::max(count, 0)));
-  std::erase_if(list, [](const FakecudaGroup& group) { return group.engine != 0; });
-  return list;
-}
-
-FakecudaGroup group_of(pid_t pid) {
-  for (const FakecudaGroup& group : compute_groups()) {
-    if (group.pid == pid) return group;
-  }
-  return {};
-}
 
 // Launches kernels until a call fails: the exit status is that error.
 int saturate() {

@@ -94,30 +94,6 @@ struct Process {
   pid_t pid;
 };
 
-// Waits for a condition that the machine's speed may delay but not prevent.
-bool eventually(const std::function<bool()>& condition) {
-  for (int i = 0; i < 6000; ++i) {
-    if (condition()) return true;
-    std::this_thread::sleep_for(std::chrono::milliseconds(10));
-  }
-  return false;
-}
-
-std::vector<FakecudaGroup> compute_groups() {
-  std::vector<FakecudaGroup> list(256);
-  const int count = symbol<decltype(&fakecuda_groups)>("fakecuda_groups")(list.data(), 256);
-  list.resize(static_cast<std::size_t>(std::max(count, 0)));
-  std::erase_if(list, [](const FakecudaGroup& group) { return group.engine != 0; });
-  return list;
-}
-
-FakecudaGroup group_of(pid_t pid) {
-  for (const FakecudaGroup& group : compute_groups()) {
-    if (group.pid == pid) return group;
-  }
-  return {};
-}
-
 FakecudaEngine compute_engine() {
   FakecudaEngine engine{};
   symbol<decltype(&fakecuda_engine)>("fakecuda_engine")(0, 0, &engine);
