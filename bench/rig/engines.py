@@ -9,6 +9,7 @@ Threading: one thread.
 import os
 import signal
 import time
+from contextlib import contextmanager
 from pathlib import Path
 
 from rig.process import WorkloadFailed
@@ -129,3 +130,17 @@ def keep_log(rig, name):
     except OSError:
         return
     (rig.out / f"{rig.row}-{name}.txt").write_text("\n".join(lines[-LOG_LINES:]) + "\n")
+
+
+@contextmanager
+def none_stays(rig, started):
+    """None of `started`, which may grow meanwhile, outlives the block. If it fails, their logs do."""
+    try:
+        yield
+    except WorkloadFailed:
+        for engine in started:
+            keep_log(rig, engine.name)
+        raise
+    finally:
+        for engine in started:
+            engine.abandon()

@@ -6,14 +6,14 @@ low) and `throughput` (both normal). A load is a number of requests in flight, o
 at two thirds of what the engine does alone. The cells of one load stand next to each other, so a
 drift of the clock meets all of them.
 
-The engine's own part of the GPU is what Switchyard measures while it is alone. Nobody else has
-slices then, so it is exact.
+The engine's own part of the GPU is what Switchyard bills while it is alone. That is NVML's figure,
+up to a second late, so short cells know it badly.
 """
 
 import time
 
 from rig import engines
-from rig.process import WorkloadFailed, rate_between
+from rig.process import rate_between
 from rig.report import Report, median, percentile
 from rig.rig import ACTIVITY_WINDOW
 from rows.latency import training_arguments
@@ -73,8 +73,8 @@ def alone(rig, engine, load, seed):
     before = rig.job(engine.name)["gpu_seconds"]
     begun = time.monotonic()
     said = load.ask(rig, engine, seed)
-    rig_seconds = time.monotonic() - begun
-    said["gpu_part"] = min(1.0, (rig.job(engine.name)["gpu_seconds"] - before) / rig_seconds)
+    seconds = time.monotonic() - begun
+    said["gpu_part"] = min(1.0, (rig.job(engine.name)["gpu_seconds"] - before) / seconds)
     return said
 
 
@@ -158,7 +158,7 @@ def run(rig, report: Report):
             for name, (script, given) in LOWS.items() if name in o.lows.split(",")}
     engine = engines.Engine(rig, "engine", "--shape", o.shape, "--cache-gib", 8, "--utilization",
                             0.05, invariant=False, priority="high")
-    try:
+    with engines.none_stays(rig, [engine]):
         rig.say(f"the engine is up: {engine.ready()}")
         for low in lows.values():
             low.ready()
@@ -167,11 +167,6 @@ def run(rig, report: Report):
         for name, low in lows.items():
             solos[name] = low.run(rig.scaled(3))["steps_per_second"]
             measure(rig, engine, low, loads, figures.setdefault(name, {}))
-    except WorkloadFailed:
-        engines.keep_log(rig, "engine")
-        raise
-    finally:
-        engine.abandon()
     for name, cells in figures.items():
         for load, kinds in cells.items():
             what = f"{name}, {load}" + ("" if load == POISSON else " in flight")

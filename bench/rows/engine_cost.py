@@ -7,7 +7,6 @@ come one by one. Both have CUDA graphs.
 """
 
 from rig import engines
-from rig.process import WorkloadFailed
 from rig.report import Report, interval, median
 
 TITLE = "The cost of the library to an engine that is alone"
@@ -49,7 +48,7 @@ def run(rig, report: Report):
     o = rig.options
     started, turns = [], []
     report.keep(turns=turns)
-    try:
+    with engines.none_stays(rig, started):
         for number in range(o.engines):
             for sort, under in (("with", "switchyard"), ("plain", "plain")):
                 started.append(engines.Engine(
@@ -64,13 +63,6 @@ def run(rig, report: Report):
                 turns.append(turn(rig, engine))
                 rig.say(f"{engine.name}: {turns[-1]['rate']:.0f} tok/s, first "
                         f"{turns[-1]['first_ms']:.2f} ms")
-    except WorkloadFailed:
-        for engine in started:
-            engines.keep_log(rig, engine.name)
-        raise
-    finally:
-        for engine in started:
-            engine.abandon()
     compare(report, turns, "rate", "tokens per second",
             lambda what, ratio: report.at_least(what, ratio, LEAST_RATE))
     compare(report, turns, "first_ms", "first token",

@@ -149,18 +149,11 @@ def run(rig, report: Report):
     plain = start(rig, "plain")
     island = start(rig, "island", co_run=True, more=environment) if environment else None
     started = [*plain, *(island or ())]
-    try:
+    with engines.none_stays(rig, started):
         ready(rig, started)
         for engine in started:
             ask(rig, engine, max(numbers(rig)), 1)  # the first one has kernels to compile
         measure(rig, plain, island, cells)
-    except WorkloadFailed:
-        for engine in started:
-            engines.keep_log(rig, engine.name)
-        raise
-    finally:
-        for engine in started:
-            engine.abandon()
     if not rig.options.no_mps and rig.options.device == "cuda":
         by_fractions(rig, cells)
     for count in numbers(rig):

@@ -7,7 +7,6 @@ compared where one request is in flight, because a crowd's batches differ from r
 """
 
 from rig import engines, ranks
-from rig.process import WorkloadFailed
 from rig.report import Report, interval, median
 
 TITLE = "A vLLM engine of several ranks"
@@ -33,7 +32,7 @@ def moved(rig, engine):
     out = []
     for _ in range(rig.options.moves):
         seconds = [rig.timed("swap-out", engine.name)]
-        stays = [gpu["memory_used_bytes"] for gpu in rig.job(engine.name)["gpus"]]
+        stays = [gpu["memory_resident_bytes"] for gpu in rig.job(engine.name)["gpus"]]
         seconds.append(rig.timed("swap-in", engine.name))
         out.append({"seconds": seconds, "stays": stays})
     return out
@@ -48,7 +47,7 @@ def run(rig, report: Report):
             "with": engines.Engine(rig, "with", *given, swappable=True)}
     turns = {name: [] for name in pair}
     report.keep(turns=turns)
-    try:
+    with engines.none_stays(rig, pair.values()):
         for name, engine in pair.items():
             rig.say(f"{name} is up: {engine.ready()}")
             turn(rig, engine)  # it compiles
@@ -58,13 +57,6 @@ def run(rig, report: Report):
         moves = moved(rig, pair["with"]) if o.moves and o.device == "cuda" else []
         after = turn(rig, pair["with"])
         ends = [engines.attempt(rig, name, engine.end) for name, engine in pair.items()]
-    except WorkloadFailed:
-        for name in pair:
-            engines.keep_log(rig, name)
-        raise
-    finally:
-        for engine in pair.values():
-            engine.abandon()
     judge(report, turns, moves, after, ends)
 
 
