@@ -44,10 +44,10 @@ constexpr char kExamples[] = R"(Examples:
 
 Sums are kept by the hour, so a span is of whole hours. TIME on several GPUs adds up. GPU TIME is
 the time that jobs had the GPU; "~" marks a sum that is partly an estimate of a job's part of a GPU.
-Over seconds it may be wrong by half; what all jobs of the GPU had together is right. WAITED is the time in which Switchyard or other jobs kept a job from
-the GPU, IDLE that in which it brought no work. IDLE MEM is memory on the GPU in that time, in
-GiB hours. PEAK MEM is of one GPU, sampled each second. LIVED has "+" while the job lives, and "?"
-where its end was not seen.
+Over seconds it may be wrong by two thirds, and the sum of all jobs of the GPU by a tenth. WAITED is
+the time in which Switchyard or other jobs kept a job from the GPU, IDLE that in which it brought no
+work. IDLE MEM is memory on the GPU in that time, in GiB hours. PEAK MEM is of one GPU, sampled each
+second. LIVED has "+" while the job lives, and "?" where its end was not seen.
 Unmanaged processes have a table of their own: by user, where --by is job. Their GPU TIME is an
 estimate from NVML's samples. MEMORY is in GiB hours.
 Command lines are in --json and --csv, for their owner and root.

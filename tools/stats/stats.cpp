@@ -159,7 +159,7 @@ void print_legend(const nlohmann::json& jobs) {
     launches = launches || truth_of(job, "iterations_are_launches");
   }
   const auto say = [](const char* text) { fmt::print("{}\n", paint(Tone::kFaint, text)); };
-  if (estimated) say("GPU ~: an estimate of its part; that of all jobs of the GPU is right");
+  if (estimated) say("GPU ~: an estimate, wrong by up to two thirds; of all jobs by a tenth");
   if (longer) say("IT/S ~: of the last 10 s, because too few iterations began in the interval");
   if (launches) say("IT/S *: launches of one kernel; no step was found");
 }
