@@ -19,7 +19,8 @@ Presence presence(const ClientState& state, const ClientView& view) {
   // Behind its closed gate it went on for a moment.
   if (state.closed)
     return {state.progressed || (state.was_busy && !view.busy && !view.held), false};
-  if (!state.watched) return {state.at_work, state.at_work};
+  const bool silent = state.only_sampled && !state.heard;
+  if (!state.watched || silent) return {state.at_work, state.at_work};
   // One that waited for its gate to open began at once. One that was to ring when it works again
   // has rung: before that it did nothing.
   const bool rang = state.rings && !state.was_busy;
@@ -41,25 +42,34 @@ double slice_us(const Rider& rider) {
 
 // The figures for people. Time of work that has not got on is told once it has. A process that is
 // stopped, or whose context hangs, has work on the GPU and does nothing there.
-void tell(const Rider& rider, double lost_ns) {
+void tell(const Rider& rider) {
   ClientState& state = *rider.state;
   const bool got_on = !rider.view->numbered || state.progressed || !rider.view->busy;
   state.untold_ns += state.had_ns;
-  state.untold_divided = state.untold_divided || (lost_ns > 0 && state.had_ns > 0);
+  state.untold_divided = state.untold_divided || (state.lost_ns > 0 && state.had_ns > 0);
   state.told_ns = got_on ? std::exchange(state.untold_ns, 0) : 0;
   state.divided = got_on && std::exchange(state.untold_divided, false);
-  state.lost_ns = lost_ns;
 }
 
-// Nothing tells what it has, and what was untold never will be.
-void forget_told(ClientState& state) {
-  state.told_ns = state.untold_ns = state.lost_ns = 0;
-  state.divided = state.untold_divided = false;
+// As much as windows say (sampling.cpp), once it has brought work again: one that has ended its
+// work has no more of it. Without them nothing tells what it has, and what was untold never will
+// be.
+void tell_sampled(const Rider& rider, double dt_ns) {
+  ClientState& state = *rider.state;
+  const bool known = state.sampled >= 0;
+  state.share = !known ? -1 : rider.active ? state.sampled : 0;
+  state.untold_ns = known && rider.active ? state.untold_ns + state.sampled * dt_ns : 0;
+  state.told_ns = state.at_work ? std::exchange(state.untold_ns, 0) : 0;
+  state.divided = state.told_ns > 0;
+  state.untold_divided = false;
+  state.lost_ns = known && state.at_work ? state.sampled_lost * dt_ns : 0;
 }
 
 }  // namespace
 
-void account(const std::vector<Rider>& everybody, double dt_ns, double part) {
+void account(const std::vector<Rider>& everybody, double dt_ns, double part, Sampling& sampling) {
+  const bool counts = sampling.on && sampling.settled;
+  if (counts) sampling.span_ns += dt_ns;
   double early_sum = 0;
   double late_sum = 0;
   for (const Rider& rider : everybody) {
@@ -82,13 +92,17 @@ void account(const std::vector<Rider>& everybody, double dt_ns, double part) {
     } else if (rider.view->busy) {
       state.unproven_ns += part * dt_ns * part_of_time(rider, mine, late_sum + mine);
     }
-    if (!state.watched) {
-      state.share = -1;
-      forget_told(state);
+    state.lost_ns = (there.early ? dt_ns / 2 * (1 - mine / early_sum) : 0) +
+                    (there.late ? dt_ns / 2 * (1 - mine / late_sum) : 0);
+    if (counts) {
+      state.window_had_ns += state.had_ns;
+      state.window_lost_ns += state.lost_ns;
+    }
+    if (!state.watched || state.only_sampled) {
+      tell_sampled(rider, dt_ns);
       continue;
     }
-    tell(rider, (there.early ? dt_ns / 2 * (1 - mine / early_sum) : 0) +
-                    (there.late ? dt_ns / 2 * (1 - mine / late_sum) : 0));
+    tell(rider);
     if (dt_ns <= 0) continue;
     const double now = std::min(1.0, state.had_ns / dt_ns);
     const double gain = state.share < 0 ? 1 : 1 - std::exp(-dt_ns / kSmoothOverNs);

@@ -195,7 +195,7 @@ Plan decide(const Snapshot& snapshot, Time now, State& state) {
   plan.dt_ns = dt_ns;
   Tick tick{snapshot.rules, now, dt_ns, state, plan, {}};
   const std::vector<Rider> everybody = observe_all(snapshot, tick);
-  account(everybody, dt_ns, tick.rules.part);
+  account(everybody, dt_ns, tick.rules.part, state.sampling);
   std::copy_if(everybody.begin(), everybody.end(), std::back_inserter(tick.riders),
                [](const Rider& rider) { return !rider.view->paused; });
   if (tick.rules.gates) hold_limits(tick);
@@ -209,6 +209,7 @@ Plan decide(const Snapshot& snapshot, Time now, State& state) {
     share(tick);
   }
   if (tick.rules.gates) hold_ungranted(tick);
+  sample(tick);
   remember(everybody, tick);
   return plan;
 }

@@ -84,8 +84,12 @@ bool drained(const Rider& rider, Time now);
 
 // --- account.cpp ---
 // How much of the GPU each had since the last look, by estimate. Takes paused clients, too.
-// `part`: Rules::part.
-void account(const std::vector<Rider>& everybody, double dt_ns, double part);
+// `part`: Rules::part. `sampling`: its window, if one is on, counts this look.
+void account(const std::vector<Rider>& everybody, double dt_ns, double part, Sampling& sampling);
+
+// --- sampling.cpp ---
+// Plans the windows in which those are watched that no gate needs to know.
+void sample(Tick& tick);
 
 // --- limits.cpp ---
 // Shuts the gates of jobs that have had what they may.

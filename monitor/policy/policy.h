@@ -26,6 +26,7 @@
 // The rooms, in the order in which a look goes through them:
 //
 //   activity   who works, who would                account  how much of the GPU each had
+//   sampling   the same where no gate is armed, by windows
 //   limits     ceilings, by the gate               classes  who is high, weights, slices
 //   turns      one job after the other             holding  the lower class held by gates alone
 //   claims     what is decided for all GPUs together (grants.h)

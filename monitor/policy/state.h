@@ -130,6 +130,14 @@ struct ClientState {
   bool divided = false;
   bool untold_divided = false;
 
+  // What a window of sampling.cpp knows of it, and what the windows say: parts of the time.
+  bool only_sampled = false;  // it is watched for the window alone
+  bool heard = false;         // its GPU has told of its work in this window
+  double window_had_ns = 0;
+  double window_lost_ns = 0;
+  double sampled = -1;  // what it has; -1: not known
+  double sampled_lost = 0;
+
   BurstState bursts;
   Foresight foresight;
 };
@@ -200,12 +208,24 @@ struct HighState {
   bool repaying = false;       // their gates are open for it
 };
 
+// Windows in which all that share the GPU are watched (sampling.cpp).
+struct Sampling {
+  Time due{0};  // the next begins then, or as soon as it is wanted
+  Time began{0};
+  bool on = false;
+  bool settled = false;   // from here on the window counts
+  double span_ns = 0;     // that it has counted
+  std::uint64_t who = 0;  // a mark of those at work
+  unsigned windows = 0;   // of these, so many
+};
+
 struct State {
   std::map<std::uint64_t, ClientState> clients;
   std::map<std::uint64_t, JobState> jobs;
   std::uint64_t short_holder = 0;  // a client; 0: nobody
   Turns turns;
   HighState high;
+  Sampling sampling;
   Time looked_at{0};
   std::uint64_t looks = 0;
   bool looked = false;
