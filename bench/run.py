@@ -24,7 +24,7 @@ ONE_GPU = ("cost", "latency", "shares", "set", "uploads", "coverage", "quota", "
            "crowd", "eight", "limit", "pause", "pausing", "gates", "armed", "held", "deadline",
            "clients", "figure6", "figure10", "joins", "release", "swappable", "state", "together",
            "idle", "arrival", "alternate", "ablation", "serving", "mixes", "regimes", "slowpath",
-           "contexts", "iterations", "guard", "provision", "bills")
+           "contexts", "iterations", "guard", "provision", "bills", "seen")
 TWO_GPUS = ("gang", "gangs", "born", "spread", "migrate", "parking", "stalls", "urgent", "noise",
             "ddp", "ddp_shares", "ddp_service", "ddp_cost")
 MANY_GPUS = ("machine",)  # four or more; the simulated ones will do

@@ -106,13 +106,7 @@ class Rig:
             warm.end(max(0, until - time.monotonic()))
         self.stop_mps()
         self.stop_islands()
-        if self.monitor and self.monitor.poll() is None:
-            self.monitor.terminate()
-            try:
-                self.monitor.wait(timeout=10)
-            except subprocess.TimeoutExpired:
-                self.monitor.kill()
-                self.monitor.wait(timeout=10)
+        self.stop_monitor()
         for log in self.scratch.rglob("*.log"):  # MPS has folders of its own
             self.warnings.update(warnings_of(log))
             if self.options.keep_logs:
@@ -120,11 +114,21 @@ class Rig:
                 shutil.copy(log, self.out / f"{self.row}-{name}")
         shutil.rmtree(self.scratch, ignore_errors=True)
 
-    def start_monitor(self):
+    def stop_monitor(self):
+        if self.monitor and self.monitor.poll() is None:
+            self.monitor.terminate()
+            try:
+                self.monitor.wait(timeout=10)
+            except subprocess.TimeoutExpired:
+                self.monitor.kill()
+                self.monitor.wait(timeout=10)
+
+    def start_monitor(self, *more):
+        """`more`: options of the monitor beside those that a row's options stand for."""
         program = self.build / "switchyardd"
         if not program.exists():
             raise RigError(f"{program} is missing: run make first, or name a build by --build")
-        log = open(self.scratch / "monitor.log", "wb")
+        log = open(self.scratch / "monitor.log", "ab")
         capacity = getattr(self.options, "capacity", None)
         host_pool = getattr(self.options, "host_pool", None)
         metrics = getattr(self.options, "metrics", None)
@@ -132,7 +136,7 @@ class Rig:
         command = [program, "--persist", "--log", "info",
                    *(["--capacity", capacity] if capacity else []),
                    *(["--host-pool", host_pool] if host_pool else []),
-                   *(["--metrics", metrics] if metrics else [])]
+                   *(["--metrics", metrics] if metrics else []), *more]
         self.monitor = subprocess.Popen(command, env=self.environment("switchyard"),
                                         stdin=subprocess.DEVNULL, stdout=log, stderr=log)
         until = time.monotonic() + 20
