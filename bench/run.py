@@ -31,7 +31,7 @@ MANY_GPUS = ("machine",)  # four or more; the simulated ones will do
 ENGINES = ("engines", "engine_cost", "engine_starts", "engine_beside", "engine_pair",
            "engine_parallel")  # vLLM, which `all` does not expect
 LONG = ("island", "figure7")  # of one GPU, beyond the four minutes that `all` has for each
-NO_GPU = ("strangers", "listings")  # the simulated one will do
+NO_GPU = ("strangers", "listings", "island_faults")  # the simulated one will do
 ROWS = (*ONE_GPU, *TWO_GPUS, *MANY_GPUS, *ENGINES, *LONG, *NO_GPU)
 MODULES = {"set": "changes"}  # a module named set would hide the builtin
 

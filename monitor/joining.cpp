@@ -8,6 +8,7 @@
 #include "monitor/core/ancestry.h"
 #include "monitor/core/frames.h"
 #include "monitor/core/observing.h"
+#include "monitor/islands/failures.h"
 #include "monitor/islands/members.h"
 #include "monitor/monitor.h"
 #include "monitor/residency/gangs.h"
@@ -76,6 +77,7 @@ void Monitor::fill_page(Client& client, const wire::Hello& hello, Job& job, Time
     client.lanes[lane].claimed_at = now;
   }
   residency_.join(client, rejoins);
+  islands::ask_for_faults(job, client);
   if (job.pause.on && rejoins && !client.observer) gangs::keep_cut(job, client, now);
   // A job that is paused is held from the first launch of a new process on.
   if (job.pause.on) look(now);

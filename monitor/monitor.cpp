@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "monitor/core/ancestry.h"
+#include "monitor/islands/failures.h"
 #include "monitor/islands/members.h"
 #include "monitor/platform/text.h"
 #include "monitor/residency/gangs.h"
@@ -141,6 +142,7 @@ void Monitor::left(ClientId id, std::shared_ptr<void> watch) {
   if (client == nullptr) return;
   spdlog::info("client {} (pid {}, {}) left", id, client->peer.pid, client->process);
   const JobKey job = client->job;
+  islands::left(registry_, *client, now_);
   ledger_.leaves(*client);
   statistics_.usage.leaves(*client);
   statistics_.counters.leaves(*client);
@@ -351,6 +353,7 @@ Time Monitor::look_at_those_of(ClientId id, Time now) {
   // Users whose clients ring too much are looked at with the next tick.
   const uid_t account = client->peer.account();
   if (!registry_.may_work(account)) return Time{0};
+  islands::follow(registry_, *client, now);
   const std::uint64_t before = work();
   follow_soon(now);
   const Time next = scheduler_.look_at_those_of(*client, now);
@@ -381,6 +384,7 @@ void Monitor::tick(Time now) {
     sampler_.measure_loads();
   }
   look_at_unmanaged(now);
+  islands::follow_all(registry_, now);
   standing::tick(registry_, now);
   gangs::note(registry_);
   memory_.check_claims(now);

@@ -227,7 +227,7 @@ class Rig:
             if value is True:
                 wrapper.append(option)
             elif value is not None:
-                wrapper += [option, value]
+                wrapper.append(f"{option}={value}")  # some have a value only so
         return [str(part) for part in (*wrapper, "--", *argv)]
 
     def start(self, name, script, *arguments, under="switchyard", hold=False, environment=None,

@@ -272,6 +272,9 @@ inline constexpr std::uint32_t kRecordLaunches = 1u << 8;
 // Time collectives (Page::timings), and see which stream is the busiest; the monitor's alone.
 inline constexpr std::uint32_t kTimeCollectives = 1u << 9;
 
+// Tell by which error a context ended (Lane::fault); the monitor's alone.
+inline constexpr std::uint32_t kTellFaults = 1u << 10;
+
 // What libcuda asks for its compute groups at birth, in microseconds.
 inline constexpr std::uint32_t kDefaultSliceUs = 2048;
 // A slice below this is *short*. Two short slices on one GPU bring everybody to a standstill.
@@ -339,7 +342,8 @@ struct alignas(64) Lane {
   Word32 unpinned;   // the `unpin` that is done, as far as it can be; kAnswersNone; 0: the library
                      // doesn't know of it
   Word32 precopies;  // 1: it knows of `precopy`
-  std::uint8_t reserved_hot[8];
+  Word32 fault;      // with kTellFaults: the CUresult by which a context ended; 0: none did
+  std::uint8_t reserved_hot[4];
 
   // --- client → monitor, cold ---
   alignas(64) std::uint8_t uuid[16];  // cuDeviceGetUuid_v2; valid once in_use is 1

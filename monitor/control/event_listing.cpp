@@ -7,6 +7,7 @@
 
 #include "monitor/control/audit.h"
 #include "monitor/control/reply.h"
+#include "monitor/islands/failures.h"
 #include "monitor/platform/process_end.h"
 #include "monitor/platform/text.h"
 #include "monitor/status/changes.h"
@@ -236,6 +237,14 @@ std::string event_text(Monitor& monitor, const HistoryEvent& event) {
     case EventKind::kUnmanagedEnds:
       return fmt::format("unmanaged pid {}{} has left {}; it had {} at most", event.pid,
                          of_user(event), gpu_text(monitor, event), bytes_text(bytes));
+    case EventKind::kIslandEnded:
+      return fmt::format("the MPS server of its island has ended{}: its CUDA calls fail",
+                         event.pid != 0 ? fmt::format(" (pid {})", event.pid) : "");
+    case EventKind::kIslandFault:
+      return fmt::format(
+          "its island has failed on {}: {}; {}", gpu_text(monitor, event),
+          islands::fault_text(static_cast<std::uint32_t>(bytes)),
+          (bytes & islands::kSuspect) != 0 ? "at work then: a suspect" : "not at work then");
   }
   return "unknown";
 }

@@ -14,6 +14,7 @@
 #include "monitor/control/statistics_listing.h"
 #include "monitor/control/unmanaged_listing.h"
 #include "monitor/core/lanes.h"
+#include "monitor/islands/failures.h"
 #include "monitor/islands/members.h"
 
 namespace switchyard::monitor {
@@ -194,6 +195,15 @@ json list_job_briefly(Monitor& monitor, const Job& job, Time now, bool whole) {
   return out;
 }
 
+json list_island_failure(const Job& job, Time now) {
+  const IslandFailure& failure = job.island_failure;
+  if (failure.at == Time{0}) return nullptr;
+  return {{"ago_seconds", seconds(now - failure.at)},
+          {"error", failure.error != 0 ? json(failure.error) : json(nullptr)},
+          {"text", islands::failure_text(failure)},
+          {"suspects", failure.suspects}};
+}
+
 // `bytes`: about what its ranks take of text.
 json list_job(Monitor& monitor, const Job& job, Time now, std::size_t& bytes) {
   json out = list_job_briefly(monitor, job, now, true);
@@ -206,6 +216,7 @@ json list_job(Monitor& monitor, const Job& job, Time now, std::size_t& bytes) {
       {"slurm_job", text_or_null(job.place.slurm_job)},
       {"island", text_or_null(job.knobs.co_run)},
       {"island_server", islands::serves(job)},
+      {"island_failure", list_island_failure(job, now)},
       {"swappable", job.knobs.swappable},
       {"oversubscribe", job.knobs.oversubscribe},
       {"park", to_string(job.knobs.park)},

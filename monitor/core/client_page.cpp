@@ -164,6 +164,7 @@ LaneReport ClientPage::report(unsigned at) const {
   out.compute_groups = std::min(get(from.compute_groups), kMostGroups);
   out.refusals = get(from.refusals);
   out.under_mps = get(from.under_mps) != 0;
+  out.fault = get(from.fault);
   return out;
 }
 
@@ -186,6 +187,10 @@ void ClientPage::write_slices(unsigned at, Slices slices, std::uint32_t seq) {
 
 void ClientPage::ask_to_wake(unsigned at) {
   lane(at).attention.fetch_or(abi::kWakeMonitor, std::memory_order_relaxed);
+}
+
+void ClientPage::ask_for_faults(unsigned at) {
+  lane(at).attention.fetch_or(abi::kTellFaults, std::memory_order_relaxed);
 }
 
 GateReport ClientPage::gate(unsigned at) const {

@@ -42,7 +42,8 @@ struct LaneReport {
   std::uint32_t compute_slice_applied_us = 0, copy_slice_applied_us = 0;
   std::uint32_t slice_status = 0;
   std::uint64_t refusals = 0;
-  bool under_mps = false;  // the driver told it so
+  bool under_mps = false;   // the driver told it so
+  std::uint32_t fault = 0;  // the CUresult by which a context ended; 0: none did, or none asked
   bool operator==(const LaneReport&) const = default;
 
   // Anything that moved means that the client uses the GPU.
@@ -250,6 +251,7 @@ class ClientPage {
   void set_account(unsigned lane, std::uint64_t others_used, std::uint64_t available);
   void write_slices(unsigned lane, Slices slices, std::uint32_t seq);
   void ask_to_wake(unsigned lane);
+  void ask_for_faults(unsigned lane);
 
   GateReport gate(unsigned lane) const;
   // Stores what differs from what stands there, so it may be called at every look. Arms before it

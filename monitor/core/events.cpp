@@ -12,7 +12,7 @@ const char* key_of(EventKind kind) {
       "move prepares",   "move leaves",    "move lands",      "move arrives",
       "move ended",      "command",        "command refused", "memory refused",
       "process refused", "gate",           "slice",           "unmanaged begins",
-      "unmanaged ends"};
+      "unmanaged ends",  "island ended",   "island fault"};
   static_assert(std::size(kKeys) == kEventKinds + 1);
   const auto at = static_cast<std::size_t>(kind);
   return kKeys[at < std::size(kKeys) ? at : 0];

@@ -29,6 +29,8 @@
 //     slice              scheduling/slice_controller.h the process          microseconds, as below
 //     unmanaged begins   accounting/unmanaged.h        the process          bytes of GPU memory
 //     unmanaged ends     accounting/unmanaged.h        the process          the same, at most
+//     island ended       islands/failures.h            the server           -
+//     island fault       islands/failures.h            the member           as in failures.h
 //
 // "Bits": abi::kClosed* as they are now, and as they were in the upper half. "Microseconds": of
 // computing, and of copies in the upper half; 0 is the driver's own. "Who asked" is known of what a
@@ -77,8 +79,10 @@ enum class EventKind : std::uint16_t {
   kSlice = 22,
   kUnmanagedBegins = 23,
   kUnmanagedEnds = 24,
+  kIslandEnded = 25,
+  kIslandFault = 26,
 };
-inline constexpr unsigned kEventKinds = 24;
+inline constexpr unsigned kEventKinds = 26;
 // For JSON; "unknown" for a kind that this version does not have.
 const char* key_of(EventKind kind);
 

@@ -112,6 +112,13 @@ struct Restraint {
   bool operator==(const Restraint&) const = default;
 };
 
+// How its island failed last (islands/failures.h).
+struct IslandFailure {
+  Time at{0};                         // 0: it did not
+  std::uint32_t error = 0;            // CUresult of the fault; 0: the server ended
+  std::vector<std::string> suspects;  // members that were at work then
+};
+
 struct Job {
   JobKey key = 0;
   std::string id;       // SWITCHYARD_JOB
@@ -156,6 +163,7 @@ struct Job {
   Place place;  // by the cgroups of its processes; of Slurm else by its id
   // The key of its island (islands/members.h); 0: it is in none.
   std::uint64_t island = 0;
+  IslandFailure island_failure;
   std::set<ClientId> clients;  // attached
 };
 
@@ -225,6 +233,7 @@ struct Client {
   bool watched = true;          // somebody will tell when the process is dead
   standing::Known standing;     // whether it can act
   bool other_settings = false;  // its environment asks for others than the job was made with
+  bool failed = false;          // with its island: its contexts are lost
   // It was told to exchange these two GPUs, and has not said on which of them it is.
   std::optional<std::pair<std::size_t, std::size_t>> exchanges;
   std::unique_ptr<ClientPage> page;

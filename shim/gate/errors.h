@@ -19,13 +19,11 @@ inline bool no_context(CUresult error) {
          error == CUDA_ERROR_NOT_INITIALIZED || error == CUDA_ERROR_DEINITIALIZED;
 }
 
-// The GPU has given the context up: what is queued in it never runs.
-inline bool ends_context(CUresult error) {
+// A fault, or the end of its MPS server, has ended the context.
+inline bool is_fault(CUresult error) {
   // CUDA_ERROR_CONTAINED and CUDA_ERROR_TENSOR_MEMORY_LEAK: older headers don't have them.
   if (static_cast<int>(error) == 226 || static_cast<int>(error) == 721) return true;
   switch (error) {
-    case CUDA_ERROR_DEINITIALIZED:
-    case CUDA_ERROR_CONTEXT_IS_DESTROYED:
     case CUDA_ERROR_ECC_UNCORRECTABLE:
     case CUDA_ERROR_NVLINK_UNCORRECTABLE:
     case CUDA_ERROR_ILLEGAL_ADDRESS:
@@ -38,10 +36,17 @@ inline bool ends_context(CUresult error) {
     case CUDA_ERROR_INVALID_PC:
     case CUDA_ERROR_LAUNCH_FAILED:
     case CUDA_ERROR_EXTERNAL_DEVICE:
+    case CUDA_ERROR_MPS_RPC_FAILURE:
       return true;
     default:
       return false;
   }
+}
+
+// The context is lost: queued work never runs.
+inline bool ends_context(CUresult error) {
+  return is_fault(error) || error == CUDA_ERROR_DEINITIALIZED ||
+         error == CUDA_ERROR_CONTEXT_IS_DESTROYED;
 }
 
 }  // namespace switchyard::shim

@@ -39,11 +39,12 @@ inline abi::Lane* attentive_beside(abi::Lane* lane) {
   return lane;
 }
 // When the gate has anything to do for it.
-inline constexpr std::uint32_t kNotTheGates = abi::kSwappable | abi::kTimeBursts |
-                                              abi::kBurstBegins | abi::kTellWaits |
-                                              abi::kRecordLaunches | abi::kTimeCollectives;
-inline constexpr std::uint32_t kNotForWaits =
-    abi::kSwappable | abi::kBurstBegins | abi::kRecordLaunches | abi::kTimeCollectives;
+inline constexpr std::uint32_t kNotTheGates =
+    abi::kSwappable | abi::kTimeBursts | abi::kBurstBegins | abi::kTellWaits |
+    abi::kRecordLaunches | abi::kTimeCollectives | abi::kTellFaults;
+inline constexpr std::uint32_t kNotForWaits = abi::kSwappable | abi::kBurstBegins |
+                                              abi::kRecordLaunches | abi::kTimeCollectives |
+                                              abi::kTellFaults;
 inline abi::Lane* attentive(abi::Lane* lane) { return attentive_beside<kNotTheGates>(lane); }
 inline abi::Lane* attentive_lane() { return attentive(current_lane()); }
 

@@ -207,7 +207,8 @@ unsigned put(const Ring& ring, const void* from, std::uint64_t count, Type type,
                ? blocks
                : 0;
   };
-  constexpr std::uint32_t kNoConcern = abi::kTimeBursts | gate::kOfBursts | abi::kRecordLaunches;
+  constexpr std::uint32_t kNoConcern =
+      abi::kTimeBursts | gate::kOfBursts | abi::kRecordLaunches | abi::kTellFaults;
   if ((lane->attention.load(std::memory_order_relaxed) & ~kNoConcern) == 0) return launch();
   const gate::Passage passage(*lane, stream, false,
                               {gate::WorkKind::kLaunch, {ring.kernel, blocks, 1, 1}});

@@ -6,6 +6,7 @@
 // times of waits alone (gate/bursts.h), and launches don't heed it. Another asks for a ring after
 // so many launches: a few loads each. A third asks for records (client/records.h): a hash. A fourth
 // asks which stream is the busiest (gate/spans.h): a few loads and a store.
+// A fifth asks for faults (island/faults.h): one comparison.
 //
 // A launch into a stream that is being captured makes a graph node and runs nothing. It is not
 // counted, so launches are the kernels that ran outside graphs. The driver is asked only while some
@@ -20,6 +21,7 @@
 #include "shim/driver.h"
 #include "shim/gate/gate.h"
 #include "shim/gate/spans.h"
+#include "shim/island/faults.h"
 #include "shim/memory/context_memory.h"
 #include "shim/memory/owner.h"
 #include "shim/memory/relaxed.h"
@@ -47,13 +49,15 @@ template <typename Call>
       spans::note_launch(static_cast<unsigned>(lane_index(&lane)), stream, per_thread);
     }
   };
-  if ((asked & ~(gate::kOfBursts | abi::kRecordLaunches | abi::kTimeCollectives)) == 0) {
+  constexpr std::uint32_t kOfOthers =
+      gate::kOfBursts | abi::kRecordLaunches | abi::kTimeCollectives | abi::kTellFaults;
+  if ((asked & ~kOfOthers) == 0) {
     note();
-    return call();
+    return island::told(lane, call());
   }
   const gate::Passage passage(lane, stream, per_thread, work);
   note();
-  return call();
+  return island::told(lane, call());
 }
 
 inline std::uint32_t asked_of(const abi::Lane& lane) {
@@ -244,7 +248,7 @@ CUresult count_copy(bool per_thread, const void* to, Original original, Args... 
   } else {
     const gate::Waiting waiting(gate::Waiting::kContext);
     const swap::WorkGuard entry(swap::on());
-    const CUresult result = call();
+    const CUresult result = island::told(*lane, call());
     return result == CUDA_SUCCESS && swap::any_syncs() ? finish(per_thread) : result;
   }
 }
@@ -346,7 +350,8 @@ CUresult stream_wait_per_thread(Original original, Args... args) {
 template <typename Original, typename... Args>
 CUresult ask(Original original, Args... args) {
   if (abi::Lane* lane = gate::attentive_lane()) gate::asking(*lane);
-  return original(args...);
+  const CUresult result = original(args...);
+  return result == CUDA_ERROR_NOT_READY ? result : island::told(result);
 }
 
 // A host function is no work of the GPU: it needs no wait of its own, it comes after the work that

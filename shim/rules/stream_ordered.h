@@ -11,6 +11,7 @@
 #include "shim/capture.h"
 #include "shim/client/process.h"
 #include "shim/gate/gate.h"
+#include "shim/island/faults.h"
 #include "shim/memory/ledger.h"
 #include "shim/memory/pools.h"
 #include "shim/rules/graph_memory.h"
@@ -184,7 +185,7 @@ CUresult location_pool(Original original, CUmemoryPool* pool, CUmemLocation* loc
 template <gate::Waiting::What kWhat, typename Original, typename... Args>
 CUresult synchronise(Original original, Args... args) {
   const gate::Waiting waiting(kWhat);
-  const CUresult result = original(args...);
+  const CUresult result = island::told(original(args...));
   pools::settle_all();
   swap::pooled::settle();
   return result;

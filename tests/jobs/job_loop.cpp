@@ -1,10 +1,12 @@
-// job_loop [--door DOOR] [--us N] [--count N] [--fork before|after] [--exec]: launches busy(N us).
+// job_loop [--door DOOR] [--us N] [--count N] [--fork before|after] [--exec] [--fault]: launches
+// busy(N us).
 //
 // Without --count it prints "ready", then the number of kernels that ended for each line on stdin,
 // and ends with stdin. With --count it launches so many, prints "kernels N" and ends.
 // --fork before: a child, forked before the first CUDA call, does the same as the parent, first.
 // --fork after: a child, forked in the middle, says what cuInit tells it; then the parent goes on.
 // --exec: becomes itself anew, without --exec, when it is done.
+// --fault: after --count kernels, one more writes to an address that is nobody's.
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -27,6 +29,7 @@ struct Options {
   unsigned us = 100;
   unsigned long count = 0;
   bool exec = false;
+  bool fault = false;
 };
 
 Options parse(int argc, char** argv) {
@@ -36,6 +39,10 @@ Options parse(int argc, char** argv) {
     const char* value = i + 1 < argc ? argv[i + 1] : "";
     if (word == "--exec" || word == "--again") {  // --again: an --exec that has happened
       options.exec = word == "--exec";
+      continue;
+    }
+    if (word == "--fault") {
+      options.fault = true;
       continue;
     }
     if (word == "--door") options.door = value;
@@ -61,7 +68,8 @@ class Loop {
     if (const char* why = jobs::load(api_, options.door)) return why;
     if (const char* why = jobs::open_gpu(api_, device)) return why;
     if (api_.cuModuleLoadData(&module, kKernelsPtx) != CUDA_SUCCESS) return "cuModuleLoadData";
-    if (api_.cuModuleGetFunction(&busy_, module, "busy") != CUDA_SUCCESS) {
+    if (api_.cuModuleGetFunction(&busy_, module, "busy") != CUDA_SUCCESS ||
+        api_.cuModuleGetFunction(&fill_, module, "fill") != CUDA_SUCCESS) {
       return "cuModuleGetFunction";
     }
     return api_.cuStreamCreate(&stream_, CU_STREAM_NON_BLOCKING) == CUDA_SUCCESS ? nullptr
@@ -81,12 +89,21 @@ class Loop {
     return true;
   }
 
+  CUresult fault() {
+    CUdeviceptr nowhere = 16;
+    unsigned word = 1;
+    unsigned long long count = 1;
+    void* parameters[] = {&nowhere, &word, &count};
+    api_.cuLaunchKernel(fill_, 1, 1, 1, 1, 1, 1, 0, stream_, parameters, nullptr);
+    return api_.cuStreamSynchronize(stream_);
+  }
+
   CUresult init_again() { return api_.cuInit(0); }
   unsigned long done() const { return done_; }
 
  private:
   jobs::Api api_;
-  CUfunction busy_ = nullptr;
+  CUfunction busy_ = nullptr, fill_ = nullptr;
   CUstream stream_ = nullptr;
   unsigned us_ = 100;
   std::atomic<unsigned long> done_{0};
@@ -117,6 +134,10 @@ int work(const Options& options) {
   if (const char* why = loop.prepare(options)) return fail(why);
   if (options.count > 0) {
     if (!loop.batch(options.count)) return fail("a launch");
+    if (options.fault) {
+      std::printf("fault %d\n", static_cast<int>(loop.fault()));
+      return 1;
+    }
     if (options.fork == "after") {
       fork_in_the_middle(loop);
       if (!loop.batch(options.count)) return fail("a launch after the fork");

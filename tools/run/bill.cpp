@@ -12,11 +12,13 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <optional>
 
 #include "switchyard/fd.h"
 #include "tools/base/command.h"
 #include "tools/base/monitor_client.h"
 #include "tools/report/bill.h"
+#include "tools/run/restart.h"
 #include "tools/run/supervise.h"
 
 namespace switchyard::tools {
@@ -31,13 +33,32 @@ void tell_bill(const std::string& socket, const std::string& job) {
   complain(ended_bill_text(rows->front()));
 }
 
-// What tell_job() wrote, once nobody can write any more.
-void tell_bill_of(int told_to) {
+struct Told {
+  std::string job, socket;
+};
+
+// What tell_job() wrote, once nobody can write any more. Nullopt: nothing, for there is no job.
+std::optional<Told> read_told(int told_to) {
   char text[512];
   const ssize_t bytes = ::read(told_to, text, sizeof(text));
   const std::string told(text, bytes > 0 ? static_cast<std::size_t>(bytes) : 0);
   const std::size_t blank = told.find(' ');
-  if (blank != std::string::npos) tell_bill(told.substr(blank + 1), told.substr(0, blank));
+  if (blank == std::string::npos) return std::nullopt;
+  return Told{told.substr(0, blank), told.substr(blank + 1)};
+}
+
+void tell_bill_of(int told_to) {
+  if (const auto told = read_told(told_to)) tell_bill(told->socket, told->job);
+}
+
+// Whether what ended so shall run once more.
+bool follows(const std::optional<Told>& told, int status, Stays stays, unsigned& restarts) {
+  if (told && stays.bill) tell_bill(told->socket, told->job);
+  if (!told || !stays.restart || status == 0 || restarts == kMostRestarts) return false;
+  const auto why = why_island_failed(told->socket, told->job);
+  if (!why) return false;
+  complain(fmt::format("{}: run once more ({} of {})", *why, ++restarts, kMostRestarts));
+  return true;
 }
 
 int fail_without(const char* what) {
@@ -63,13 +84,15 @@ int fail_without(const char* what) {
 
 }  // namespace
 
-int run_and_tell_bill(const std::function<int(int tells)>& run) {
+int run_and_stay(const std::function<int(int tells)>& run, Stays stays) {
   int pipe[2];
-  if (::pipe2(pipe, O_CLOEXEC) != 0) return fail_without("a pipe");
-  const auto status = supervise([&] { return run(pipe[1]); });
+  // Without waiting: a command that never was a job tells nothing.
+  if (::pipe2(pipe, O_CLOEXEC | O_NONBLOCK) != 0) return fail_without("a pipe");
+  unsigned restarts = 0;
+  const auto status =
+      supervise([&] { return run(pipe[1]); },
+                [&](int ended) { return follows(read_told(pipe[0]), ended, stays, restarts); });
   if (!status) return fail(status.error());
-  ::close(pipe[1]);
-  tell_bill_of(pipe[0]);
   end_like(*status);
 }
 

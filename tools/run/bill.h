@@ -1,4 +1,4 @@
-// The bill of a job that has ended (`run --report`).
+// What `run` does after the command's end: the bill (`--report`), and another run (`--restart`).
 //
 // Threading: the process has one thread.
 #pragma once
@@ -8,11 +8,16 @@
 
 namespace switchyard::tools {
 
-// Calls `run` in a child, which becomes the command (supervise.h). After its end, says on stderr
-// what the job had of the GPUs, by the history of its monitor. Waits up to six seconds for the
-// job's end, since processes that it started may live on. Ends this process as the command did, or
-// answers an exit status. `run` gets the descriptor for tell_job().
-int run_and_tell_bill(const std::function<int(int tells)>& run);
+// Calls `run` in a child, which becomes the command (supervise.h). `bill`: after its end, says on
+// stderr what the job had of the GPUs, by the history of its monitor. Waits up to six seconds for
+// the job's end, since processes that it started may live on. `restart`: does it once more if the
+// job's island has failed (restart.h). Ends this process as the command did, or answers an exit
+// status. `run` gets the descriptor for tell_job().
+struct Stays {
+  bool bill = false;
+  bool restart = false;
+};
+int run_and_stay(const std::function<int(int tells)>& run, Stays stays);
 
 // The same, but this process itself becomes the command. So who started it sees the command's own
 // process, and signals reach it once. Another process, apart from the terminal and from this one's

@@ -37,6 +37,7 @@ struct Options {
   bool separate = false;
   bool report = false;
   std::string report_how;  // "yes" or "after"; empty: no bill
+  std::string restart;     // empty: never
   int tells = -1;          // where the parent waits to hear of the job
   std::vector<std::string> command;
   std::vector<Promise> promises;  // what `card` asks for and only a monitor keeps
@@ -48,6 +49,8 @@ struct Job {
   std::string socket;
   std::string library;
 };
+
+constexpr char kOnIslandFailure[] = "on-island-failure";
 
 constexpr char kExamples[] = R"(Examples:
   switchyard run -- python train.py
@@ -398,6 +401,41 @@ void add_knobs(Subcommand& sub, const std::shared_ptr<Options>& options, const H
   }
 }
 
+// Refuses values of --report and --restart that make no sense.
+std::optional<Error> refuse_to_stay(const Options& options) {
+  const std::string& how = options.report_how;
+  if (!how.empty() && how != "yes" && how != "after") {
+    return bad_value("--report", how, "no value, or 'after'");
+  }
+  if (options.restart.empty()) return std::nullopt;
+  if (options.restart != kOnIslandFailure) {
+    return bad_value("--restart", options.restart, kOnIslandFailure);
+  }
+  if (how == "after") {
+    return Error{kUsage,
+                 "--restart and --report=after exclude each other: --report tells the bill"};
+  }
+  const auto card = make_card(options.card);
+  const auto island = card ? parse_island(card->at("co_run")) : std::nullopt;
+  if (island && island->empty()) {
+    return Error{kUsage,
+                 "--restart on-island-failure needs --co-run: no other job is in an island"};
+  }
+  return std::nullopt;
+}
+
+int start(const std::shared_ptr<Options>& options, const std::vector<std::string>& command) {
+  if (const auto refused = refuse_to_stay(*options)) return fail(*refused);
+  options->report = !options->report_how.empty();
+  if (!options->report && options->restart.empty()) return run(*options, command);
+  const auto told = [options, &command](int tells) {
+    options->tells = tells;
+    return run(*options, command);
+  };
+  if (options->report_how == "after") return run_and_tell_bill_after(told);
+  return run_and_stay(told, {.bill = options->report, .restart = !options->restart.empty()});
+}
+
 }  // namespace
 
 void add_run(CommandLine& line) {
@@ -419,20 +457,12 @@ void add_run(CommandLine& line) {
           [options](const std::string& text) { options->report_how = text; },
           "stay, and tell what the job had when it ends, on stderr; after: another process tells "
           "it")
+      .option(
+          "--restart", kOnIslandFailure,
+          [options](const std::string& text) { options->restart = text; },
+          "stay, and run it once more, up to 10 times, when it fails with its island (--co-run)")
       .socket_option()
-      .acts([options, &line] {
-        const std::string& how = options->report_how;
-        if (how.empty()) return run(*options, line.command);
-        if (how != "yes" && how != "after") {
-          return fail(bad_value("--report", how, "no value, or 'after'"));
-        }
-        options->report = true;
-        const auto told = [options, &line](int tells) {
-          options->tells = tells;
-          return run(*options, line.command);
-        };
-        return how == "after" ? run_and_tell_bill_after(told) : run_and_tell_bill(told);
-      });
+      .acts([options, &line] { return start(options, line.command); });
 }
 
 }  // namespace switchyard::tools

@@ -7,7 +7,7 @@
 // another run the command joins the outer job, unless --separate drops what the outer job set.
 //
 // The job's process is this process, so terminal, signals and exit status are its own. With
-// --report a child does all this, and this process stands for it (supervise.h).
+// --report or --restart a child does all this, and this process stands for it (supervise.h).
 #pragma once
 
 #include "tools/base/command.h"

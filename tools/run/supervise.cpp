@@ -17,41 +17,43 @@ namespace {
 
 class Supervisor {
  public:
-  Result<int> run(const std::function<int()>& act) {
+  Result<int> run(const std::function<int()>& act, const std::function<bool(int)>& again) {
     // Before there is a child, so that none of its signals is lost.
-    sigset_t before;
     ::sigfillset(&all_);
     for (const int fault : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT}) ::sigdelset(&all_, fault);
-    ::sigprocmask(SIG_SETMASK, &all_, &before);
+    ::sigprocmask(SIG_SETMASK, &all_, &before_);
     // Where our caller ignores its children's ends, the kernel would keep ours from us.
     struct sigaction usual {};
     usual.sa_handler = SIG_DFL;
-    struct sigaction callers {};
-    ::sigaction(SIGCHLD, &usual, &callers);
-    const pid_t parent = ::getpid();
-    child_ = ::fork();
-    if (child_ < 0) {
-      const int error = errno;
-      ::sigprocmask(SIG_SETMASK, &before, nullptr);
-      return Error{kRunRefused, fmt::format("cannot start the command as a child: fork: {}; run "
-                                            "it without --report",
-                                            std::strerror(error))};
-    }
-    if (child_ == 0) {
-      ::sigaction(SIGCHLD, &callers, nullptr);
-      be_child(act, before, parent);
-    }
-    while (!end_) serve();
+    ::sigaction(SIGCHLD, &usual, &callers_);
+    do {
+      if (auto failed = start(act)) return *failed;
+      while (!end_) serve();
+    } while (again && again(*end_));
     return *end_;
   }
 
  private:
+  std::optional<Error> start(const std::function<int()>& act) {
+    end_.reset();
+    stopped_ = false;
+    const pid_t parent = ::getpid();
+    child_ = ::fork();
+    if (child_ == 0) be_child(act, parent);
+    if (child_ > 0) return std::nullopt;
+    const int error = errno;
+    ::sigprocmask(SIG_SETMASK, &before_, nullptr);
+    return Error{kRunRefused, fmt::format("cannot start the command as a child: fork: {}; run it "
+                                          "without --report and --restart",
+                                          std::strerror(error))};
+  }
+
   // In the child.
-  [[noreturn]] static void be_child(const std::function<int()>& act, const sigset_t& mask,
-                                    pid_t parent) {
+  [[noreturn]] void be_child(const std::function<int()>& act, pid_t parent) const {
+    ::sigaction(SIGCHLD, &callers_, nullptr);
     ::prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (::getppid() != parent) ::_exit(128 + SIGKILL);  // it was killed before the line above
-    ::sigprocmask(SIG_SETMASK, &mask, nullptr);
+    ::sigprocmask(SIG_SETMASK, &before_, nullptr);
     ::_exit(act());
   }
 
@@ -87,7 +89,8 @@ class Supervisor {
     }
   }
 
-  sigset_t all_{};
+  sigset_t all_{}, before_{};
+  struct sigaction callers_ {};
   pid_t child_ = 0;
   bool stopped_ = false;
   std::optional<int> end_;
@@ -95,7 +98,9 @@ class Supervisor {
 
 }  // namespace
 
-Result<int> supervise(const std::function<int()>& act) { return Supervisor().run(act); }
+Result<int> supervise(const std::function<int()>& act, const std::function<bool(int)>& again) {
+  return Supervisor().run(act, again);
+}
 
 void end_like(int status) {
   if (!WIFSIGNALED(status)) std::_Exit(WEXITSTATUS(status));

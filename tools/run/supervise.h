@@ -20,8 +20,9 @@
 namespace switchyard::tools {
 
 // Calls `act` in a child, which becomes the command or ends with what `act` answers. Answers the
-// child's status, as of waitpid, or why there is no child (kRunRefused).
-Result<int> supervise(const std::function<int()>& act);
+// child's status, as of waitpid, or why there is no child (kRunRefused). `again` is told the status
+// before that: if it says so, there is another child, whose status counts.
+Result<int> supervise(const std::function<int()>& act, const std::function<bool(int)>& again = {});
 
 // Ends this process as `status` says: by the same exit code, or by the same signal.
 [[noreturn]] void end_like(int status);

@@ -18,6 +18,7 @@
 #include "tools/base/monitor_client.h"
 #include "tools/base/output.h"
 #include "tools/pause/pause.h"
+#include "tools/run/island/island.h"
 #include "tools/set/set.h"
 
 namespace switchyard::tools::top {
@@ -85,6 +86,18 @@ std::map<std::uint64_t, Fd> open_processes(const json& job) {
   return open;
 }
 
+// A client of an MPS server that a signal ends in the middle of its work may harm the others.
+void leave_island(const json& job) {
+  const std::string name = text_of(job, "island", "");
+  if (name.empty() || truth_of(job, "island_server")) return;
+  for (const json& gpu : list_of(job, "gpus")) {
+    for (const json& process : list_of(job, "processes")) {
+      island::terminate_client(name, text_of(gpu, "uuid"),
+                               static_cast<int>(number_of(process, "pid")));
+    }
+  }
+}
+
 std::string end_job(const Order& order) {
   auto monitor = MonitorClient::connect_any();
   if (!monitor) return fmt::format("{}: not ended: {}", order.name, monitor.error().text);
@@ -96,6 +109,7 @@ std::string end_job(const Order& order) {
   std::size_t sent = 0;
   int refused = 0;
   const json job = job_of(*monitor, order.id);
+  leave_island(job);
   for (const json& process : list_of(job, "processes")) {
     const auto found = open.find(number_of(process, "pid"));
     if (found == open.end()) continue;

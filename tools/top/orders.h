@@ -3,7 +3,8 @@
 // Concept. The monitor decides who may pause a job. A signal is sent by this process, so the kernel
 // decides who may end one. The processes are opened first (pidfd), and named by the monitor again:
 // a PID that has changed hands meanwhile gets nothing. In another PID namespace than the monitor's,
-// its PIDs are somebody else's, and there is no signal.
+// its PIDs are somebody else's, and there is no signal. MPS is told to take the processes of an
+// island's member out of its server before the signal.
 //
 // Threading: carry_out() blocks for as long as the monitor takes, in a thread of UnderWay. Only the
 // answer is shared with the thread that draws.

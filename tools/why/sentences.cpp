@@ -300,9 +300,28 @@ const Row* row_of(const json& job) {
   return nullptr;
 }
 
-// Where its memory is not as it should be, and ranks that others wait for.
+// "At work then were a and b, one of which may be the cause."
+std::string suspects_text(const json& failure) {
+  const std::vector<std::string> names = list_of(failure, "suspects");
+  if (real_of(failure, "error").value_or(0) == 0) return "";
+  if (names.empty()) return " No job of it was at work then.";
+  if (names.size() == 1) return fmt::format(" Only {} was at work then.", names[0]);
+  return fmt::format(" At work then were {}: the driver does not tell which of them it was.",
+                     fmt::join(names, ", "));
+}
+
+std::string island_failed(const Seen& seen) {
+  const auto failure = seen.job.find("island_failure");
+  if (failure == seen.job.end() || !failure->is_object()) return "";
+  return fmt::format(
+      " Its island failed {} ago: {}.{} Its CUDA calls fail until it is started anew.",
+      human_seconds(real_of(*failure, "ago_seconds").value_or(0)), text_of(*failure, "text"),
+      suspects_text(*failure));
+}
+
+// Where its memory is not as it should be, its island has failed, and ranks that others wait for.
 std::string troubles(const Seen& seen) {
-  std::string text;
+  std::string text = island_failed(seen);
   for (const json& gpu : list_of(seen.job, "gpus")) {
     const std::string why = text_of(gpu, "swap_error", "");
     if (why.empty() || truth_of(gpu, "swap_waits_for_room")) continue;

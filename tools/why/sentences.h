@@ -28,6 +28,8 @@
 //     idle       -                that it brings no work           likewise
 //     unmanaged  old library      which library                    a restart
 //
+// Of a job whose island has failed, that is told behind it, with the members that were at work.
+//
 // A job whose gates alone decide (held, waiting for a turn, running, idle) has a sentence of what
 // it had within the last second. Of a running job that chooses the help, too:
 //

@@ -12,6 +12,7 @@
 #include "tools/base/targets.h"
 #include "tools/base/terminal.h"
 #include "tools/stats/rates.h"
+#include "tools/why/ended.h"
 #include "tools/why/sentences.h"
 
 namespace switchyard::tools {
@@ -30,7 +31,8 @@ constexpr char kExamples[] = R"(Examples:
 
 A job that runs is told with what it had of the GPU within the last second, and with whose time
 slices it waited for. The command looks for a second then. NAME is a job's name or id, the
-beginning of an id, the PID of one of its processes, or a pattern such as 'train-*'.
+beginning of an id, the PID of one of its processes, or a pattern such as 'train-*'. Of a job that
+has ended it tells how, as far as the monitor remembers.
 
 Exit status: 0, 2 a bad value or an ambiguous id, 3 no monitor, 4 no such job, also where it ended
 meanwhile, 7 the monitor does not answer.)";
@@ -64,9 +66,18 @@ struct Options {
   bool json = false;
 };
 
+// The same error, with what the events say if the job that is named has ended.
+Error explained(const Error& error, const Selection& selection) {
+  if (error.code != kNoSuchJobOrGpu || selection.words.size() != 1) return error;
+  const std::string& name = selection.words.front();
+  const auto reply = MonitorClient::ask_any({{"op", "events"}, {"target", name}});
+  const std::string text = reply ? ended_text(name, list_of(*reply, "events")) : "";
+  return text.empty() ? error : Error{error.code, text};
+}
+
 int why(const Options& options) {
   const auto look = look_at(options.selection);
-  if (!look) return fail(look.error());
+  if (!look) return fail(explained(look.error(), options.selection));
   if (options.json) {
     json jobs = json::array();
     for (const Told& told : look->told) jobs.push_back(listed(told));

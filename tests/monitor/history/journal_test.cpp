@@ -168,7 +168,8 @@ TEST(Events, AreWhatWasStored) {
       "paused",         "resumed",       "leaves",           "left",           "returns",
       "is back",        "move prepares", "move leaves",      "move lands",     "move arrives",
       "move ended",     "command",       "command refused",  "memory refused", "process refused",
-      "gate",           "slice",         "unmanaged begins", "unmanaged ends"};
+      "gate",           "slice",         "unmanaged begins", "unmanaged ends", "island ended",
+      "island fault"};
   ASSERT_EQ(std::size(keys), kEventKinds);
   for (unsigned i = 0; i < kEventKinds; ++i) {
     EXPECT_STREQ(key_of(static_cast<EventKind>(i + 1)), keys[i]);

@@ -36,6 +36,13 @@ bool has_clients(const std::string& pipe) {
   return false;
 }
 
+void terminate_client(const std::string& pipe, int pid) {
+  std::istringstream servers(ask(pipe, "get_server_list").value_or(""));
+  for (std::string server; servers >> server;) {
+    ask(pipe, fmt::format("terminate_client {} {}", server, pid));
+  }
+}
+
 std::optional<Error> start(const std::vector<std::pair<std::string, std::string>>& environment) {
   const Child::End end = Child::start({kControlProgram, "-d"}, environment).finish(kAnswersWithin);
   if (end.exited && end.status == 0) return std::nullopt;

@@ -20,6 +20,8 @@ inline constexpr char kLogVariable[] = "CUDA_MPS_LOG_DIRECTORY";
 std::optional<std::string> ask(const std::string& pipe, const std::string& command);
 // Whether a server of it has a client.
 bool has_clients(const std::string& pipe);
+// That client's work ends, and that of no other. Where it is none, nothing happens.
+void terminate_client(const std::string& pipe, int pid);
 
 // `environment`: changes to this process's, for the daemon and its servers.
 std::optional<Error> start(const std::vector<std::pair<std::string, std::string>>& environment);

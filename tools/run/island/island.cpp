@@ -50,6 +50,10 @@ std::optional<Error> make_folders(const Island& island) {
 // The short end of a UUID: the path of a socket has room for 107 characters.
 std::string end_of(const std::string& uuid) { return uuid.substr(uuid.rfind('-') + 1); }
 
+Island island_of(const std::string& runtime, const std::string& name, const std::string& gpu) {
+  return {name, gpu, fmt::format("{}/islands/{}-{}", runtime, name, end_of(gpu))};
+}
+
 Result<std::string> runtime_folder() {
   char socket[kSocketPathBytes];
   if (!user_socket_path(socket)) return refused("XDG_RUNTIME_DIR is too long");
@@ -127,7 +131,7 @@ Result<Island> choose(const std::string& name) {
   if (!gpu) return gpu.error();
   auto runtime = runtime_folder();
   if (!runtime) return runtime.error();
-  Island island{name, *gpu, fmt::format("{}/islands/{}-{}", *runtime, name, end_of(*gpu))};
+  const Island island = island_of(*runtime, name, *gpu);
   if (auto no_folder = make_folders(island)) return *no_folder;
   ::setenv("CUDA_VISIBLE_DEVICES", gpu->c_str(), 1);
   return island;
@@ -147,6 +151,11 @@ std::optional<Error> enter(const Island& island, const std::string& socket,
   // The job's processes hold the lock as long as any of them lives.
   ::fcntl(members.release(), F_SETFD, 0);
   return std::nullopt;
+}
+
+void terminate_client(const std::string& name, const std::string& gpu, int pid) {
+  const auto runtime = runtime_folder();
+  if (runtime) island::terminate_client(island_of(*runtime, name, gpu).pipe(), pid);
 }
 
 void leave() {

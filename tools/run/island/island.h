@@ -48,4 +48,9 @@ std::optional<Error> enter(const Island& island, const std::string& socket,
 // Makes it a member of none, if it is one by the environment.
 void leave();
 
+// Takes the client out of the server of this user's island of that name on that GPU. Call it before
+// a signal ends the client: one that ends with work under way may harm the others. Without such an
+// island nothing happens.
+void terminate_client(const std::string& name, const std::string& gpu, int pid);
+
 }  // namespace switchyard::tools::island
