@@ -1,23 +1,16 @@
 #include "monitor/core/ancestry.h"
 
-#include <fstream>
+#include <cstdlib>
 #include <map>
-#include <sstream>
 #include <string>
+
+#include "monitor/platform/process_stat.h"
 
 namespace switchyard::monitor {
 
 pid_t process_parent(pid_t pid) {
-  std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
-  std::string text;
-  std::getline(file, text, '\0');
-  // The name before it may hold anything, parentheses and newlines included.
-  const std::size_t end = text.rfind(')');
-  if (end == std::string::npos) return 0;
-  std::istringstream rest(text.substr(end + 1));
-  char state = 0;
-  pid_t parent = 0;
-  return rest >> state >> parent ? parent : 0;
+  const std::string word = word_of_stat("/proc/" + std::to_string(pid) + "/stat", kStatParent);
+  return static_cast<pid_t>(std::strtol(word.c_str(), nullptr, 10));
 }
 
 const Job* job_by_descent(const Registry& registry, pid_t pid) {

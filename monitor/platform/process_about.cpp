@@ -1,14 +1,15 @@
 #include "monitor/platform/process_about.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <deque>
 #include <fstream>
 #include <mutex>
-#include <sstream>
 #include <utility>
 
 #include "monitor/platform/background.h"
 #include "monitor/platform/owner.h"
+#include "monitor/platform/process_stat.h"
 #include "monitor/platform/processes.h"
 #include "switchyard/printable.h"
 
@@ -17,9 +18,9 @@ namespace {
 
 constexpr std::size_t kMostOfCommand = 256;
 
-std::string read_part(pid_t pid, const char* file, std::size_t most) {
-  std::ifstream from("/proc/" + std::to_string(pid) + "/" + file, std::ios::binary);
-  std::string text(most, '\0');
+std::string command_of(pid_t pid) {
+  std::ifstream from("/proc/" + std::to_string(pid) + "/cmdline", std::ios::binary);
+  std::string text(kMostOfCommand, '\0');
   from.read(text.data(), static_cast<std::streamsize>(text.size()));
   text.resize(static_cast<std::size_t>(std::max<std::streamsize>(from.gcount(), 0)));
   return text;
@@ -36,15 +37,8 @@ std::string command_text(std::string bytes) {
 
 std::uint64_t process_started(pid_t pid) {
   if (pid <= 0) return 0;
-  const std::string text = read_part(pid, "stat", 4096);
-  // The name before it may have anything in it. The time is the 20th word behind that.
-  const std::size_t end = text.rfind(')');
-  if (end == text.npos) return 0;
-  std::istringstream words(text.substr(end + 1));
-  std::string word;
-  for (int i = 0; i < 19; ++i) words >> word;
-  std::uint64_t started = 0;
-  return words >> started ? started : 0;
+  const std::string word = word_of_stat("/proc/" + std::to_string(pid) + "/stat", kStatStarted);
+  return std::strtoull(word.c_str(), nullptr, 10);
 }
 
 ProcessAbout about_process(pid_t pid) {
@@ -76,7 +70,7 @@ void CommandLines::ask(pid_t pid, std::uint64_t started) {
   }
   // The thread must not keep alive what ends it.
   const auto work = [weak = std::weak_ptr(shared_), pid, started] {
-    std::string text = command_text(read_part(pid, "cmdline", kMostOfCommand));
+    std::string text = command_text(command_of(pid));
     if (process_started(pid) != started) text.clear();
     const auto shared = weak.lock();
     if (shared == nullptr) return;

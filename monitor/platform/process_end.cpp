@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 #include <sys/ioctl.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -10,15 +9,12 @@
 #include <charconv>
 #include <cstddef>
 #include <cstdio>
-#include <fstream>
-#include <string_view>
+
+#include "monitor/platform/process_stat.h"
+#include "switchyard/pidfd.h"
 
 namespace switchyard::monitor {
 namespace {
-
-#ifndef SYS_pidfd_send_signal
-#define SYS_pidfd_send_signal 424
-#endif
 
 // The kernel's pidfd_info, which headers before Linux 6.13 lack.
 struct PidfdInfo {
@@ -32,17 +28,11 @@ constexpr std::uint64_t kInfoExit = 1u << 3;
 
 // While its parent has not asked for it.
 std::optional<int> status_in_proc(int pidfd, pid_t pid) {
-  std::ifstream file(fmt::format("/proc/{}/stat", pid));
-  std::string text;
-  std::getline(file, text);
-  // The name of the program may have blanks and parentheses.
-  const std::size_t name_end = text.rfind(')');
-  const std::size_t last = text.rfind(' ');
-  if (name_end == text.npos || last == text.npos || name_end + 2 >= last) return std::nullopt;
-  const char state = text[name_end + 2];
-  if (state != 'Z' && state != 'X') return std::nullopt;
+  const std::string file = fmt::format("/proc/{}/stat", pid);
+  const std::string state = word_of_stat(file, kStatState);
+  if (state != "Z" && state != "X") return std::nullopt;
   int status = 0;
-  const std::string_view number = std::string_view(text).substr(last + 1);
+  const std::string number = word_of_stat(file, kStatExit);
   const auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), status);
   if (error != std::errc()) return std::nullopt;
   // Without the right to trace the process, 0 stands there. Its namespaces take the same right.
@@ -50,7 +40,7 @@ std::optional<int> status_in_proc(int pidfd, pid_t pid) {
   const std::string user = fmt::format("/proc/{}/ns/user", pid);
   if (::readlink(user.c_str(), unused, sizeof(unused)) < 0) return std::nullopt;
   // The number may be another process's by now.
-  const bool same = ::syscall(SYS_pidfd_send_signal, pidfd, 0, nullptr, 0) == 0;
+  const bool same = signal_by(pidfd, 0);
   return same ? std::optional(status) : std::nullopt;
 }
 

@@ -5,7 +5,6 @@
 #include <pwd.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -22,6 +21,8 @@
 #include <thread>
 #include <vector>
 
+#include "monitor/platform/process_stat.h"
+#include "switchyard/pidfd.h"
 #include "switchyard/printable.h"
 
 namespace switchyard::monitor {
@@ -138,12 +139,10 @@ std::optional<Peer> peer_of(int socket) {
 Fd open_process(pid_t pid, bool& dead) {
   dead = false;
   Fd out;
-#ifdef SYS_pidfd_open
   if (pid > 0) {
-    out = Fd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
+    out = open_pidfd(pid);
     dead = !out && errno == ESRCH;
   }
-#endif
   return out;
 }
 
@@ -195,12 +194,8 @@ std::string process_name(pid_t pid) {
 namespace {
 
 char state_in(const std::string& path) {
-  std::ifstream file(path);
-  std::string text;
-  std::getline(file, text);
-  // The name before it may have anything in it.
-  const std::size_t end = text.rfind(')');
-  return end != std::string::npos && end + 2 < text.size() ? text[end + 2] : '\0';
+  const std::string word = word_of_stat(path, kStatState);
+  return word.empty() ? '\0' : word.front();
 }
 
 }  // namespace

@@ -3,7 +3,6 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <poll.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -15,6 +14,7 @@
 #include <optional>
 
 #include "switchyard/fd.h"
+#include "switchyard/pidfd.h"
 #include "tools/base/command.h"
 #include "tools/base/monitor_client.h"
 #include "tools/report/bill.h"
@@ -99,7 +99,7 @@ int run_and_stay(const std::function<int(int tells)>& run, Stays stays) {
 int run_and_tell_bill_after(const std::function<int(int tells)>& run) {
   int pipe[2];
   if (::pipe2(pipe, O_CLOEXEC) != 0) return fail_without("a pipe");
-  const Fd command(static_cast<int>(::syscall(SYS_pidfd_open, ::getpid(), 0)));
+  const Fd command = open_pidfd(::getpid());
   if (!command) return fail_without("Linux 5.3");
   const pid_t child = ::fork();
   if (child < 0) return fail_without("a process");

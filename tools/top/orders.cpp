@@ -4,7 +4,6 @@
 #include <signal.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -15,6 +14,7 @@
 #include <utility>
 
 #include "switchyard/fd.h"
+#include "switchyard/pidfd.h"
 #include "tools/base/monitor_client.h"
 #include "tools/base/output.h"
 #include "tools/pause/pause.h"
@@ -25,13 +25,6 @@ namespace switchyard::tools::top {
 namespace {
 
 using nlohmann::json;
-
-#ifndef SYS_pidfd_open
-#define SYS_pidfd_open 434
-#endif
-#ifndef SYS_pidfd_send_signal
-#define SYS_pidfd_send_signal 424
-#endif
 
 // The job as it is now; null: it is not there.
 json job_of(MonitorClient& monitor, const std::string& id) {
@@ -80,7 +73,7 @@ std::map<std::uint64_t, Fd> open_processes(const json& job) {
   std::map<std::uint64_t, Fd> open;
   for (const json& process : list_of(job, "processes")) {
     const std::uint64_t pid = number_of(process, "pid");
-    Fd fd(static_cast<int>(::syscall(SYS_pidfd_open, static_cast<pid_t>(pid), 0)));
+    Fd fd = open_pidfd(static_cast<pid_t>(pid));
     if (fd) open.emplace(pid, std::move(fd));
   }
   return open;
@@ -113,7 +106,7 @@ std::string end_job(const Order& order) {
   for (const json& process : list_of(job, "processes")) {
     const auto found = open.find(number_of(process, "pid"));
     if (found == open.end()) continue;
-    if (::syscall(SYS_pidfd_send_signal, found->second.get(), SIGTERM, nullptr, 0) == 0) {
+    if (signal_by(found->second.get(), SIGTERM)) {
       ++sent;
     } else if (errno != ESRCH) {
       refused = errno;
