@@ -68,7 +68,7 @@ void tell_sampled(const Rider& rider, double dt_ns) {
 }  // namespace
 
 void account(const std::vector<Rider>& everybody, double dt_ns, double part, Sampling& sampling) {
-  const bool counts = sampling.on && sampling.settled;
+  const bool counts = sampling.on && sampling.settled != Time{0};
   if (counts) sampling.span_ns += dt_ns;
   double early_sum = 0;
   double late_sum = 0;

@@ -5,12 +5,13 @@
 // there is a *window* in which all that work are watched. From the slices of those that had work
 // follows what each had of it (account.cpp). Between the windows each is told to have as much.
 //
-//     window    200 ms, 5 ms between two looks. It counts once each has told of work, or after
-//               half of it: what was launched before it has no number
-//     the next  4 s later; 1 s, where others are at work
+//     settles   until each has told of work, at most half a second. What was launched before has no
+//               number, and a job may launch more only in its own slice
+//     counts    200 ms, 5 ms between two looks
+//     the next  after 19 times as long; after four times as long, where others are at work
 //
-// A number costs a launch-bound job a few percent, so the windows are a twentieth of the time. Beside
-// a high class there are none: its latency comes first.
+// A number costs a launch-bound job a few percent, so the windows are a twentieth of the time. A job
+// of the high class has none for their sake: its latency comes first, and gates know it anyway.
 #include <algorithm>
 #include <set>
 
@@ -21,12 +22,15 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr Time kWindow = milliseconds(200);
-constexpr Time kSettlesFor = kWindow / 2;
-constexpr Time kEvery = std::chrono::seconds(4);
-constexpr Time kApart = std::chrono::seconds(1);
+constexpr Time kCounts = milliseconds(200);
+constexpr Time kSettles = milliseconds(500);
 constexpr Time kStep = milliseconds(5);
+constexpr int kUsuallyApart = 19, kAtLeastApart = 4;  // times the length of the last
 constexpr unsigned kRemembered = 5;  // windows
+
+bool may_be_asked(const Rider& rider) {
+  return !rider.high && rider.view->gateable && !rider.plan->watch;
+}
 
 bool is_wanted(const Tick& tick) {
   if (!tick.rules.slices || !tick.rules.gates) return false;
@@ -34,9 +38,8 @@ bool is_wanted(const Tick& tick) {
   std::set<std::uint64_t> jobs;
   for (const Rider& rider : tick.riders) {
     if (!rider.active) continue;
-    if (rider.high) return false;
     jobs.insert(rider.job());
-    unknown = unknown || (rider.view->gateable && !rider.plan->watch);
+    unknown = unknown || may_be_asked(rider);
   }
   return unknown && jobs.size() > 1;
 }
@@ -61,8 +64,8 @@ std::uint64_t mark_of_active(const Tick& tick) {
 void begin_window(const Tick& tick) {
   Sampling& sampling = tick.state.sampling;
   sampling.on = true;
-  sampling.settled = false;
   sampling.began = tick.now;
+  sampling.settled = Time{0};
   sampling.span_ns = 0;
   for (const Rider& rider : tick.riders) {
     rider.state->heard = false;
@@ -79,13 +82,15 @@ void hear(const Tick& tick) {
     state.heard = state.heard || (state.watched && (state.progressed || state.busy));
     all = all && state.heard;
   }
-  sampling.settled = sampling.settled || all || tick.now - sampling.began >= kSettlesFor;
+  if (sampling.settled != Time{0}) return;
+  if (all || tick.now - sampling.began >= kSettles) sampling.settled = tick.now;
 }
 
 void end_window(const Tick& tick) {
   Sampling& sampling = tick.state.sampling;
   sampling.on = false;
-  sampling.due = tick.now + kEvery;
+  sampling.ended = tick.now;
+  sampling.due = tick.now + kUsuallyApart * (sampling.ended - sampling.began);
   if (sampling.span_ns <= 0) return;
   sampling.windows = std::min(sampling.windows + 1, kRemembered);
   for (const Rider& rider : tick.riders) {
@@ -111,14 +116,16 @@ void sample(Tick& tick) {
   if (const std::uint64_t who = mark_of_active(tick); who != sampling.who) {
     sampling.who = who;
     sampling.windows = 0;
-    sampling.due = std::min(sampling.due, sampling.began + kApart);
+    const Time length = sampling.ended - sampling.began;
+    sampling.due = std::min(sampling.due, sampling.ended + kAtLeastApart * length);
     if (sampling.on) begin_window(tick);
   }
   if (!sampling.on && tick.now >= sampling.due) begin_window(tick);
   if (sampling.on) hear(tick);
-  if (sampling.on && tick.now - sampling.began >= kWindow) end_window(tick);
+  const bool counts = sampling.on && sampling.settled != Time{0};
+  if (counts && tick.now - sampling.settled >= kCounts) end_window(tick);
   for (const Rider& rider : tick.riders) {
-    rider.state->only_sampled = sampling.on && rider.active && !rider.plan->watch;
+    rider.state->only_sampled = sampling.on && rider.active && may_be_asked(rider);
     rider.plan->watch = rider.plan->watch || rider.state->only_sampled;
   }
   if (sampling.on) {

@@ -212,8 +212,9 @@ struct HighState {
 struct Sampling {
   Time due{0};  // the next begins then, or as soon as it is wanted
   Time began{0};
+  Time settled{0};  // since then the window counts; 0: not yet
+  Time ended{0};
   bool on = false;
-  bool settled = false;   // from here on the window counts
   double span_ns = 0;     // that it has counted
   std::uint64_t who = 0;  // a mark of those at work
   unsigned windows = 0;   // of these, so many
