@@ -20,9 +20,7 @@ namespace switchyard {
 
 // Readable once the process has ended. Empty with errno: ESRCH, there is none; ENOSYS, a kernel
 // before 5.3.
-inline Fd open_pidfd(pid_t pid) {
-  return Fd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
-}
+inline Fd open_pidfd(pid_t pid) { return Fd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0))); }
 
 // As the caller; signal 0 only asks whether the process is there. False with errno.
 inline bool signal_by(int pidfd, int signal) {

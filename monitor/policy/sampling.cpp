@@ -26,7 +26,7 @@ constexpr Time kCounts = milliseconds(200);
 constexpr Time kSettles = milliseconds(500);
 constexpr Time kStep = milliseconds(5);
 constexpr int kUsuallyApart = 19, kAtLeastApart = 4;  // times the length of the last
-constexpr unsigned kRemembered = 5;  // windows
+constexpr unsigned kRemembered = 5;                   // windows
 
 bool may_be_asked(const Rider& rider) {
   return !rider.high && rider.view->gateable && !rider.plan->watch;

@@ -42,7 +42,7 @@ class SampledTime : public ::testing::Test {
   static bool always(std::size_t, Time) { return true; }
 
   EventLoop loop;
-  Time slice{0};  // in which each launches in turn; 0: all do at any time
+  Time slice{0};        // in which each launches in turn; 0: all do at any time
   Time window_time{0};  // in which somebody was watched for the sample alone
   bool high_was_asked = false;
 
