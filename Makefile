@@ -58,8 +58,10 @@ uninstall: ## remove what `make install` installed there
 	scripts/install.sh uninstall $(BUILD) $(PREFIX)
 
 deb wheel packages: shipped
+# A missing tool is named before the build.
 shipped:
-	@scripts/bootstrap.sh --packages
+	@for each in $(filter deb wheel packages,$(MAKECMDGOALS)); do \
+	  scripts/bootstrap.sh --$$each || exit 1; done
 	@scripts/configure.sh $(BUILD)
 	cmake --build $(BUILD) -j $(JOBS) --target shipped
 
@@ -70,7 +72,6 @@ wheel: ## make the Python wheel, in build/packages
 	scripts/wheel.sh $(BUILD) $(BUILD)/packages
 
 packages: ## make all packages and check them: lintian, units, upgrades, metrics, traces, notebooks
-	@scripts/bootstrap.sh --checks
 	scripts/check_packages.sh $(BUILD)
 	scripts/check_metrics.sh $(BUILD)
 	scripts/check_trace.sh $(BUILD)

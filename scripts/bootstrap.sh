@@ -4,8 +4,9 @@
 #   scripts/bootstrap.sh            what building and testing need
 #   scripts/bootstrap.sh --lint     what `make lint` and `make format` need, too
 #   scripts/bootstrap.sh --sanitizer what makes `make asan` and `make tsan` quicker, too
-#   scripts/bootstrap.sh --packages what `make deb` and `make wheel` need, too
-#   scripts/bootstrap.sh --checks   those, and what `make packages` tries them with
+#   scripts/bootstrap.sh --deb      what `make deb` needs, too
+#   scripts/bootstrap.sh --wheel    what `make wheel` needs, too
+#   scripts/bootstrap.sh --packages both, and what `make packages` tries them with
 #
 # Missing packages come from the distribution (Debian 12, Ubuntu 22.04 and 24.04), without a
 # question. The headers of CUDA come from a package that is new enough, else from NVIDIA's wheel by
@@ -48,16 +49,20 @@ if [ "${1:-}" = --lint ]; then
   has clang-format-14 || missing+=(clang-format-14)
   has clang-tidy-14 || missing+=(clang-tidy-14)
 fi
-makes_packages=no
+makes_deb=no
+makes_wheel=no
 checks_packages=no
 case "${1:-}" in
-  --packages) makes_packages=yes ;;
-  --checks) makes_packages=yes checks_packages=yes ;;
+  --deb) makes_deb=yes ;;
+  --wheel) makes_wheel=yes ;;
+  --packages) makes_deb=yes makes_wheel=yes checks_packages=yes ;;
 esac
-if [ "$makes_packages" = yes ]; then
+if [ "$makes_deb" = yes ]; then
   has dh || missing+=(debhelper)
   has dpkg-buildpackage || missing+=(dpkg-dev)
   has fakeroot || missing+=(fakeroot)
+fi
+if [ "$makes_wheel" = yes ]; then
   python3 -c 'import ensurepip' 2> /dev/null || missing+=(python3-venv)
 fi
 if [ "$checks_packages" = yes ]; then
@@ -241,7 +246,7 @@ environment() { # FOLDER REQUIREMENTS
   fi
   cp "$2" "$1/requirements.txt"
 }
-if [ "$makes_packages" = yes ]; then
+if [ "$makes_wheel" = yes ]; then
   environment build/packaging-tools packaging/wheel/requirements.txt
 fi
 if [ "$checks_packages" = yes ]; then

@@ -4,7 +4,7 @@
     PYTHON scripts/check_jupyter.py BUILD
 
 PYTHON has ipykernel and jupyter_client (tests/python/requirements.txt; scripts/bootstrap.sh
---checks makes build/python-tools). The kernel allocates by ctypes. Its memory leaves while it
+--packages makes build/python-tools). The kernel allocates by ctypes. Its memory leaves while it
 idles, and is there with what was in it for the next cell. Interrupt, restart, shutdown and the death
 of Jupyter are as without Switchyard. Nothing is left on this machine.
 """

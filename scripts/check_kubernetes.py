@@ -5,7 +5,7 @@
 
 Each file must be what the published schemas of Kubernetes say. The policies' expressions are
 evaluated by cel-python, as an API server would, for pods with each annotation. It needs the modules
-of tests/python/requirements.txt: scripts/bootstrap.sh --checks fetches them. An API server checks
+of tests/python/requirements.txt: scripts/bootstrap.sh --packages fetches them. An API server checks
 types, too, and is stricter than cel-python: this check can't see that.
 """
 import copy

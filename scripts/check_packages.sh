@@ -36,11 +36,17 @@ runs_a_job() { # FOLDER
     fail "the monitor of $1 can't be stopped"
 }
 
-twice() { # COMMAND: made again by another user of another country, it has the same bytes
+# Made again by another user of another country, on a machine without build-essential, it has the same
+# bytes.
+mkdir "$work/bare"
+printf '#!/bin/sh\necho "build-essential is missing"; exit 1\n' > "$work/bare/dpkg-checkbuilddeps"
+chmod +x "$work/bare/dpkg-checkbuilddeps"
+twice() { # COMMAND
   local first="$work/first" again="$work/again"
   rm -rf "$first" "$again"
   "$@" "$build" "$first" > /dev/null
-  (umask 077 && TZ=Asia/Tokyo LC_ALL=C HOME=/nowhere "$@" "$build" "$again" > /dev/null)
+  (umask 077 && PATH="$work/bare:$PATH" TZ=Asia/Tokyo LC_ALL=C HOME=/nowhere \
+    "$@" "$build" "$again" > /dev/null)
   for file in "$first"/*.{deb,whl}; do
     [ ! -e "$file" ] || cmp "$file" "$again/$(basename "$file")" || fail "$* gives other bytes"
   done

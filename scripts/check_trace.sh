@@ -4,7 +4,7 @@
 #
 #   scripts/check_trace.sh BUILD
 #
-# scripts/bootstrap.sh --checks fetches the definitions.
+# scripts/bootstrap.sh --packages fetches the definitions.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 build="$(realpath "$1")"

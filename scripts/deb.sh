@@ -34,8 +34,9 @@ fi
 } > "$tree/debian/changelog"
 
 umask 022
+# -d: nothing is compiled here, so Debian's build-essential need not be there.
 (cd "$tree" && env -u LD_PRELOAD LC_ALL=C.UTF-8 SWITCHYARD_BUILD="$build" \
-  dpkg-buildpackage --build=binary --no-sign -tc > "$stage/log" 2>&1) || {
+  dpkg-buildpackage --build=binary --no-sign -d -tc > "$stage/log" 2>&1) || {
   tail -n 40 "$stage/log" >&2
   exit 1
 }

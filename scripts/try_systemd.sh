@@ -1,7 +1,8 @@
 #!/bin/bash
 # Installs the Debian packages under a real systemd, with its sandbox, and uses them. The socket starts
 # the monitor, whose settings are read anew. A job of another user is changed and swapped out. Then
-# come an upgrade under a paused job, `switchyard stop` and a purge.
+# come an upgrade under a paused job, `switchyard stop` and a purge. Before all that, a user has a
+# monitor by the user's units, as on a machine without one of its own.
 #
 #   sudo scripts/try_systemd.sh BUILD      after make deb; prints what it did and ends with 0 or 1
 #
@@ -27,6 +28,30 @@ inside() {
   must dpkg --install /root/packages/switchyard_*.deb /root/packages/switchyard-demo_*.deb
   must active switchyardd.socket
   must_not active switchyardd.service
+
+  must systemctl disable --now switchyardd.socket
+  rm -rf /run/switchyard
+  useradd --create-home visitor
+  visitor="$(id -u visitor)"
+  user() {
+    setpriv --reuid=visitor --regid=visitor --init-groups env HOME=/home/visitor \
+      XDG_RUNTIME_DIR="/run/user/$visitor" "$@"
+  }
+  user_active() { user systemctl --user is-active --quiet "$@"; }
+  must systemctl start "user@$visitor.service"
+  must user systemctl --user set-environment "LD_LIBRARY_PATH=$LD_LIBRARY_PATH" \
+    FAKECUDA_STATE=/run/gpu/visitors
+  must user systemctl --user enable --now switchyardd.socket
+  must_not user_active switchyardd.service
+  must user env FAKECUDA_STATE=/run/gpu/visitors switchyard run --require --memory 1GiB -- \
+    /usr/lib/switchyard/examples/hungry
+  must user_active switchyardd.service
+  must user systemctl --user stop switchyardd.socket switchyardd.service
+  must systemctl enable --now switchyardd.socket
+  must user systemctl --user start switchyardd.socket
+  must_not user_active switchyardd.socket
+  must systemctl stop "user@$visitor.service"
+
   must switchyard status
   must active switchyardd.service
   must switchyard config check
@@ -98,7 +123,8 @@ enter() { # PACKAGES WORK
   mount -t overlay overlay -o "lowerdir=/,upperdir=$2/upper,workdir=$2/work" "$root"
   mount -t proc proc "$root/proc"
   mount --rbind /sys "$root/sys"
-  for folder in run tmp dev; do mount -t tmpfs tmpfs "$root/$folder"; done
+  for folder in run tmp; do mount -t tmpfs tmpfs "$root/$folder"; done
+  mount -t tmpfs -o mode=755 tmpfs "$root/dev"
   mkdir "$root/dev/shm" "$root/dev/pts"
   mount -t tmpfs tmpfs "$root/dev/shm"
   mount -t devpts devpts "$root/dev/pts" -o newinstance,ptmxmode=0666

@@ -3,7 +3,7 @@
 #
 #   scripts/wheel.sh BUILD FOLDER
 #
-# The same build gives the same bytes. scripts/bootstrap.sh --packages fetches auditwheel.
+# The same build gives the same bytes. scripts/bootstrap.sh --wheel fetches auditwheel.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 # shellcheck source=scripts/release.sh

@@ -1,6 +1,7 @@
 #!/bin/bash
 # The driver's checkpoint calls compile with a cuda.h that lacks them (before 12.8), and with one
-# whose restore knows of no pairs (before 13.0). Both are made of this machine's, which has all.
+# whose restore knows of no pairs (before 13.0). Both are made of this machine's, which has all. No
+# other header of CUDA will do: NVIDIA's wheel lacks some.
 #
 #   older_headers.sh SOURCE-FOLDER BUILD-FOLDER CUDA-INCLUDE-FOLDER COMPILER
 set -euo pipefail
@@ -28,9 +29,13 @@ older 12080 "re.sub(r'CUcheckpointGpuPair \*gpuPairs;.*?\} CUcheckpointRestoreAr
 older 12000 "re.sub(r'typedef (struct CUcheckpoint|enum CUprocessState).*?\} (CUcheckpoint\w+|CUprocessState);', '', re.sub(r'CUresult CUDAAPI cuCheckpoint\w+\([^)]*\);', '', s), flags=re.S)"
 
 for each in 12080 12000; do
+  for other in "$cuda"/*.h; do # also those of a folder that the compiler knows by itself
+    other="$work/$each/$(basename "$other")"
+    if ! [ -e "$other" ]; then echo '#error "only cuda.h is there"' > "$other"; fi
+  done
   for file in shim/checkpoint/steps.cpp tests/fakecuda/checkpoint_calls.cpp tests/conformance/children.cpp; do
     "$compiler" -std=c++20 -fsyntax-only -I "$work/$each" -I "$source" -I "$source/include" \
-      -I "$source/tests/fakecuda" -I "$build/shim/generated" -isystem "$cuda" "$source/$file" || {
+      -I "$source/tests/fakecuda" -I "$build/shim/generated" "$source/$file" || {
       echo "older_headers: $file does not compile with a cuda.h of $each" >&2
       exit 1
     }

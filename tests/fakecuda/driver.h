@@ -8,7 +8,12 @@
 #define __CUDA_API_VERSION_INTERNAL
 #pragma GCC visibility push(default)
 #include <cuda.h>
-#include <cudaProfiler.h>
 
 #include "switchyard/cuda_checkpoint.h"
+
+// Of cudaProfiler.h, which NVIDIA's wheel lacks (scripts/fetch_cuda_headers.sh).
+extern "C" {
+CUresult CUDAAPI cuProfilerStart(void);
+CUresult CUDAAPI cuProfilerStop(void);
+}
 #pragma GCC visibility pop
