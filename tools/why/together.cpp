@@ -57,7 +57,8 @@ std::string gain_text(const json& job) {
   const auto slices = real_of(job, "island_slices_ratio");
   if (!island || !slices || *island >= kAsGood * *slices) return "";
   return fmt::format(
-      " Its island does {:.2f} of what its members did alone, and slices would give {:.2f}: leave "
+      " Its island does {:.2f} times what one member does alone, and slices would give {:.2f}: "
+      "leave "
       "--co-run out.",
       *island, *slices);
 }
