@@ -9,6 +9,7 @@
 
 #include "monitor/core/ancestry.h"
 #include "monitor/islands/failures.h"
+#include "monitor/islands/loads.h"
 #include "monitor/islands/members.h"
 #include "monitor/platform/text.h"
 #include "monitor/residency/gangs.h"
@@ -382,6 +383,7 @@ void Monitor::tick(Time now) {
   if (now - loads_at_ >= kLoadsEvery) {
     loads_at_ = now;
     sampler_.measure_loads();
+    islands::share_loads(registry_);
   }
   look_at_unmanaged(now);
   islands::follow_all(registry_, now);

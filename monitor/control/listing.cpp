@@ -209,6 +209,7 @@ json list_job(Monitor& monitor, const Job& job, Time now, std::size_t& bytes) {
   json out = list_job_briefly(monitor, job, now, true);
   list_rest_of_processes(monitor, job, now, out["processes"]);
   const Job* gives_room = monitor.registry().find(job.turn.waits_for);
+  const auto gain = monitor.statistics().islands.of(job);
   out.update({
       {"container", text_or_null(job.place.container)},
       {"pod", text_or_null(job.place.pod)},
@@ -217,6 +218,8 @@ json list_job(Monitor& monitor, const Job& job, Time now, std::size_t& bytes) {
       {"island", text_or_null(job.knobs.co_run)},
       {"island_server", islands::serves(job)},
       {"island_failure", list_island_failure(job, now)},
+      {"island_gain_ratio", gain ? json(gain->island) : json(nullptr)},
+      {"island_slices_ratio", gain ? json(gain->slices) : json(nullptr)},
       {"swappable", job.knobs.swappable},
       {"oversubscribe", job.knobs.oversubscribe},
       {"park", to_string(job.knobs.park)},

@@ -8,6 +8,7 @@
 #include "monitor/statistics/communication.h"
 #include "monitor/statistics/counters.h"
 #include "monitor/statistics/gradient_noise.h"
+#include "monitor/statistics/island_gains.h"
 #include "monitor/statistics/progress.h"
 #include "monitor/statistics/stall_watch.h"
 #include "monitor/statistics/usage.h"
@@ -21,6 +22,7 @@ struct Statistics {
   StallWatch stalls;
   GradientNoise noise;
   Counters counters;
+  IslandGains islands;
 
   // Somebody wants to know what takes a little of the jobs' time.
   void ask(Time now) {
@@ -34,6 +36,7 @@ struct Statistics {
     stalls.tick(registry, statuses, now);
     noise.tick(registry);
     counters.tick(registry);
+    islands.tick(registry, now);
   }
 };
 

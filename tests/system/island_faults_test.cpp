@@ -13,7 +13,8 @@ class IslandFaults : public IslandScene {
     const auto end = cli({"events", "--job", name, "--json"});
     std::string text;
     if (end.status != 0) return text;
-    for (const json& each : json::parse(end.out)["events"]) {
+    const json listing = json::parse(end.out);
+    for (const json& each : listing["events"]) {
       if (each["kind"] == kind) text = each["text"];
     }
     return text;

@@ -1,14 +1,18 @@
 // What `top` shows and does, without a terminal: its rows, its keys, its lines, its signals.
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
+#include <filesystem>
+#include <fstream>
 #include <future>
 #include <optional>
+#include <sstream>
 #include <thread>
 #include <utility>
 
@@ -349,18 +353,21 @@ TEST(TopFrame, AQuestionAndANoticeStandBelow) {
   EXPECT_TRUE(has(whole(draw(model, {80, 4, true}, kNow)), "no answer")) << "on a tiny screen, too";
 }
 
-json processes(std::initializer_list<pid_t> pids) {
-  json out = json::array();
-  for (const pid_t pid : pids) out.push_back({{"pid", pid}});
+// A job with these processes.
+json job_of(std::initializer_list<pid_t> pids) {
+  json out = json::object();
+  out["processes"] = json::array();
+  for (const pid_t pid : pids) out["processes"].push_back({{"pid", pid}});
   return out;
 }
 
-// Asks a monitor that lists these processes of the job first, and those when it is asked again.
+// Asks a monitor that lists the job like this first, and like that when it is asked again.
 std::string end_of(const json& first, const json& again) {
   bool asked = false;
   const auto answer = [&](const json& request) -> json {
     if (request["op"] == "status") return {{"ok", true}, {"monitor", {{"pid", ::getpid()}}}};
-    json job = {{"job", "j1"}, {"processes", std::exchange(asked, true) ? again : first}};
+    json job = std::exchange(asked, true) ? again : first;
+    job["job"] = "j1";
     return {{"ok", true}, {"jobs", json::array({std::move(job)})}};
   };
   const auto monitor = FakeMonitor::answering(answer);
@@ -373,7 +380,7 @@ std::string end_of(const json& first, const json& again) {
 TEST(TopOrders, TheProcessesOfAJobGetSigterm) {
   Child one = Child::start({"sleep", "600"});
   Child other = Child::start({"sleep", "600"});
-  const json both = processes({one.pid(), other.pid()});
+  const json both = job_of({one.pid(), other.pid()});
   EXPECT_EQ(end_of(both, both), "train: SIGTERM sent to 2 processes");
   EXPECT_EQ(one.finish(seconds(60)).status, 128 + SIGTERM);
   EXPECT_EQ(other.finish(seconds(60)).status, 128 + SIGTERM);
@@ -381,10 +388,43 @@ TEST(TopOrders, TheProcessesOfAJobGetSigterm) {
 
 TEST(TopOrders, AProcessThatIsNotTheJobsAnyMoreGetsNothing) {
   Child child = Child::start({"sleep", "600"});
-  const json none = json::array(), one = processes({child.pid()});
+  const json none = job_of({}), one = job_of({child.pid()});
   EXPECT_EQ(end_of(one, none), "train: it has ended already");
   EXPECT_EQ(end_of(none, one), "train: it has ended already") << "it was not opened";
   EXPECT_EQ(::waitpid(child.pid(), nullptr, WNOHANG), 0) << "it lives";
+}
+
+// A control daemon's program that answers as one does, and notes what it is asked, and where.
+std::string fake_mps(const std::string& folder) {
+  const std::string program = folder + "/nvidia-cuda-mps-control", asked = folder + "/asked";
+  std::ofstream(program) << "#!/bin/sh\nread -r line\n"
+                         << "echo \"$CUDA_MPS_PIPE_DIRECTORY: $line\" >> " << asked << "\n"
+                         << "[ \"$line\" != get_server_list ] || echo 77\n";
+  ::chmod(program.c_str(), 0700);
+  return asked;
+}
+
+TEST(TopOrders, AMemberOfAnIslandLeavesItsServerBeforeTheSignal) {
+  char folder[] = "/tmp/switchyard-top-XXXXXX";
+  ASSERT_NE(::mkdtemp(folder), nullptr);
+  const std::string asked = fake_mps(folder), path = std::getenv("PATH");
+  ::setenv("PATH", (std::string(folder) + ":" + path).c_str(), 1);
+  ::setenv("XDG_RUNTIME_DIR", folder, 1);
+  Child child = Child::start({"sleep", "600"});
+  json job = job_of({child.pid()});
+  job["island"] = "x";
+  job["gpus"] = json::array();
+  job["gpus"].push_back({{"uuid", "GPU-12-34"}});
+  EXPECT_EQ(end_of(job, job), "train: SIGTERM sent to 1 process");
+  ::setenv("PATH", path.c_str(), 1);
+  ::unsetenv("XDG_RUNTIME_DIR");
+  std::ostringstream text;
+  text << std::ifstream(asked).rdbuf();
+  const std::string pipe = std::string(folder) + "/switchyard/islands/x-34/pipe: ";
+  EXPECT_EQ(text.str(), pipe + "get_server_list\n" + pipe + "terminate_client 77 " +
+                            std::to_string(child.pid()) + "\n");
+  EXPECT_EQ(child.finish(seconds(60)).status, 128 + SIGTERM);
+  std::filesystem::remove_all(folder);
 }
 
 TEST(TopOrders, WhatTheMonitorRefusesIsSaid) {

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "tools/base/child.h"
+#include "tools/base/co_run.h"
 #include "tools/base/output.h"
 #include "tools/base/places.h"
 #include "tools/run/environment.h"
@@ -184,6 +185,18 @@ Check check_outside(const nlohmann::json& outside) {
           old ? "restart those with a library of another version; start the others with "
                 "`switchyard run`"
               : "start them with `switchyard run`, or accept that their usage is not limited"};
+}
+
+Check check_islands(const nlohmann::json& jobs) {
+  const auto companies = companies_of(tenants_of(jobs));
+  if (companies.empty())
+    return {"islands", Verdict::kOk, "no jobs that would gain by --co-run", ""};
+  std::string text;
+  for (const Company& company : companies) {
+    text += (text.empty() ? "" : "; ") + company_text(company);
+  }
+  return {"islands", Verdict::kWarn, text,
+          "start them with `switchyard run --co-run`, if a fault of one may end the others"};
 }
 
 }  // namespace switchyard::tools

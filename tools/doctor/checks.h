@@ -42,5 +42,7 @@ Check check_means(const nlohmann::json& gpus);
 Check check_mps(const nlohmann::json& gpus);
 Check check_mig(const nlohmann::json& gpus);
 Check check_outside(const nlohmann::json& outside);
+// Jobs that would do more in an island (base/co_run.h), by their whole lives.
+Check check_islands(const nlohmann::json& jobs);
 
 }  // namespace switchyard::tools

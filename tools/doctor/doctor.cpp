@@ -101,6 +101,7 @@ void check_through_monitor(Report& report, MonitorClient& monitor, bool probe) {
   report.add(check_mps(gpus));
   report.add(check_mig(gpus));
   report.add(check_outside(list_of(*jobs, "outside")));
+  report.add(check_islands(list_of(*jobs, "jobs")));
   for (const auto& gpu : gpus) {
     if (probe) report.add(check_slices(monitor, gpu));
   }

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "tools/base/co_run.h"
 #include "tools/base/monitor_client.h"
 #include "tools/report/bill.h"
 #include "tools/report/span.h"
@@ -77,6 +78,15 @@ int tell_slurm_job(const Options& options, std::int64_t since) {
   return kOk;
 }
 
+// Living jobs that would do more in an island.
+void tell_companies() {
+  const auto listing = MonitorClient::ask_any({{"op", "ps"}});
+  if (!listing) return;
+  for (const Company& company : companies_of(tenants_of(list_of(*listing, "jobs")))) {
+    fmt::print("{}\n", company_text(company));
+  }
+}
+
 int report(const Options& options) {
   const std::string by = options.by.value_or("job");
   constexpr std::array kBy = {"job", "user", "gpu", "day", "slurmjob"};
@@ -108,6 +118,7 @@ int report(const Options& options) {
     fmt::print("{}", report_csv(by, list_of(*reply, "rows"), list_of(*reply, "unmanaged")));
   } else {
     fmt::print("{}", report_table(by, *reply));
+    if (by == "job" && !options.until) tell_companies();
   }
   return kOk;
 }

@@ -417,7 +417,7 @@ std::optional<Error> refuse_to_stay(const Options& options) {
   }
   const auto card = make_card(options.card);
   const auto island = card ? parse_island(card->at("co_run")) : std::nullopt;
-  if (island && island->empty()) {
+  if (card && (!island || island->empty())) {
     return Error{kUsage,
                  "--restart on-island-failure needs --co-run: no other job is in an island"};
   }

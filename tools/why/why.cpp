@@ -14,6 +14,7 @@
 #include "tools/stats/rates.h"
 #include "tools/why/ended.h"
 #include "tools/why/sentences.h"
+#include "tools/why/together.h"
 
 namespace switchyard::tools {
 namespace {
@@ -106,12 +107,16 @@ Result<Look> look_at(const Selection& selection) {
   }
   if (ids.empty()) return Error{kNoSuchJobOrGpu, "no job is selected"};
   json lately;
+  CoreLooks cores;
   if (again) {
     const auto before = Clock::now();
+    cores.before = core_waits_of_members(list_of(*listing, "jobs"));
     std::this_thread::sleep_for(kLately);
     auto next = list_for(selection);
     if (!next) return next.error();
-    lately = rates(*listing, *next, std::chrono::duration<double>(Clock::now() - before).count());
+    cores.seconds = std::chrono::duration<double>(Clock::now() - before).count();
+    cores.after = core_waits_of_members(list_of(*listing, "jobs"));
+    lately = rates(*listing, *next, cores.seconds);
     *listing = std::move(*next);
   }
   Look look;
@@ -119,7 +124,10 @@ Result<Look> look_at(const Selection& selection) {
     const json& job = job_of(*listing, id);
     if (job.is_null()) continue;
     const json& had = job_of(lately, id);
-    look.told.push_back({job, why_text(list_of(*listing, "jobs"), job, had), had});
+    const json& jobs = list_of(*listing, "jobs");
+    look.told.push_back(
+        {job, why_text(jobs, job, had) + together_text(jobs, list_of(lately, "jobs"), job, cores),
+         had});
   }
   if (look.told.empty()) return Error{kNoSuchJobOrGpu, "the job ended meanwhile"};
   look.listing = std::move(*listing);

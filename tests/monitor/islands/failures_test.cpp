@@ -34,7 +34,8 @@ class IslandFailures : public ::testing::Test {
   // {job: text} of these events.
   json told(const std::string& kind) {
     json out = json::object();
-    for (const json& event : rig.ask({{"op", "events"}})["events"]) {
+    const json listing = rig.ask({{"op", "events"}});
+    for (const json& event : listing["events"]) {
       if (event["kind"] != kind) continue;
       EXPECT_FALSE(out.contains(event["name"])) << "told twice";
       out[event["name"].get<std::string>()] = event["text"];
@@ -42,7 +43,8 @@ class IslandFailures : public ::testing::Test {
     return out;
   }
   json failure_of(const std::string& name) {
-    for (const json& job : rig.ask({{"op", "ps"}})["jobs"]) {
+    const json listing = rig.ask({{"op", "ps"}});
+    for (const json& job : listing["jobs"]) {
       if (job["name"] == name) return job["island_failure"];
     }
     return nullptr;

@@ -150,5 +150,40 @@ TEST_F(Gate, TheMonitorIsRungOnceWhenItAskedAndWhenTheGateIsReady) {
   EXPECT_EQ(world_.wakes, 2);
 }
 
+CUresult ends_with(CUresult result, CUstream stream) {
+  return rules::synchronise<gate::Waiting::kStream>([=](CUstream) { return result; }, stream);
+}
+CUresult launch_ends_with(CUresult result, CUstream stream) {
+  const auto original = [=](auto...) { return result; };
+  return rules::launch(original, nullptr, 1u, 1u, 1u, 1u, 1u, 1u, 0u, stream, nullptr, nullptr);
+}
+
+TEST_F(Gate, AMemberTellsTheFirstErrorThatEndsItsContext) {
+  arm(abi::kTellFaults);
+  EXPECT_EQ(ends_with(CUDA_ERROR_INVALID_VALUE, first_), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(ends_with(CUDA_ERROR_DEINITIALIZED, first_), CUDA_ERROR_DEINITIALIZED);
+  EXPECT_EQ(lane().fault.load(), 0u);
+  EXPECT_EQ(ends_with(CUDA_ERROR_ILLEGAL_ADDRESS, first_), CUDA_ERROR_ILLEGAL_ADDRESS);
+  EXPECT_EQ(lane().fault.load(), 700u);
+  EXPECT_EQ(world_.wakes, 1);
+  EXPECT_EQ(ends_with(CUDA_ERROR_LAUNCH_FAILED, first_), CUDA_ERROR_LAUNCH_FAILED);
+  EXPECT_EQ(lane().fault.load(), 700u) << "the first one";
+  EXPECT_EQ(world_.wakes, 1);
+}
+
+TEST_F(Gate, ALaunchOfAMemberTellsTheEndOfItsServerAndPutsNothing) {
+  arm(abi::kTellFaults);
+  launch(first_, 2);
+  EXPECT_EQ(log(first_), Log(2, "launch"));
+  EXPECT_EQ(launch_ends_with(CUDA_ERROR_MPS_RPC_FAILURE, first_), CUDA_ERROR_MPS_RPC_FAILURE);
+  EXPECT_EQ(lane().fault.load(), 806u);
+}
+
+TEST_F(Gate, WhoIsInNoIslandTellsNoFaults) {
+  EXPECT_EQ(ends_with(CUDA_ERROR_ILLEGAL_ADDRESS, first_), CUDA_ERROR_ILLEGAL_ADDRESS);
+  EXPECT_EQ(launch_ends_with(CUDA_ERROR_ILLEGAL_ADDRESS, first_), CUDA_ERROR_ILLEGAL_ADDRESS);
+  EXPECT_EQ(lane().fault.load(), 0u);
+}
+
 }  // namespace
 }  // namespace switchyard::shim
