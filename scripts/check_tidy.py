@@ -9,8 +9,8 @@ faults.
 
 Most of a file's time goes into headers. So the files of a folder are checked as one unit, as they
 are compiled (cmake/Unity.cmake). In a unit, a file may lack an #include that one before it has. So
-each is compiled by itself as well, with nothing precompiled but others' libraries. So are the
-programs of the bench, which no test builds. And clang-tidy finds a `using` that nobody uses only in
+each but the first is compiled by itself as well, with nothing precompiled but others' libraries. So
+are the programs of the bench, which no test builds. And clang-tidy finds a `using` that nobody uses only in
 a file by itself; in a unit its name is looked for. With FILE, only these are checked, each by
 itself.
 
@@ -30,8 +30,8 @@ ROOT = Path(__file__).resolve().parent.parent
 SHIPPED = ("shim", "monitor", "tools", "examples")
 ONLY_COMPILED = ("bench",)
 TIDY = "clang-tidy-14"
-# In a unit, an #include of a .cpp file is how it is made.
-ONLY_ALONE = "-bugprone-suspicious-include"
+# In a unit, an #include of a .cpp file is how it is made, and a `using` is looked for by its name.
+ONLY_ALONE = "-bugprone-suspicious-include,-misc-unused-using-decls"
 # Others' libraries that take long to read; <utility> as in monitor/platform/asio.h.
 LIBRARIES = ("utility", "boost/asio.hpp", "nlohmann/json.hpp", "spdlog/spdlog.h", "fmt/format.h")
 BROUGHT_IN = re.compile(r"^\s*(?:using\s+(?:\w*::)+(\w+)|namespace\s+(\w+)\s*=[^;]*);", re.M)
@@ -160,7 +160,7 @@ def main():
                 for unit in sorted(units, key=lambda unit: -len(unit.sources))]
         header = precompile(compiled, passed)
         work += [pool.submit(stands_alone, unit, source, header)
-                 for unit in compiled for source in unit.sources]
+                 for unit in compiled for source in unit.sources[len(unit.sources) > 1:]]
         good = [each.result() for each in work]
     good += [uses_what_it_brings_in(source) for unit in compiled for source in unit.sources]
     return 0 if all(good) else 1
