@@ -3,15 +3,15 @@
 #   switchyard_discover_tests(TARGET [TOGETHER|APART] [PREFIX PREFIX] [PARTS NUMBER]
 #                             [PROPERTIES NAME VALUE...])
 #
-# In a plain build each case is a test: PREFIX and its name. To start a program takes 12 ms there and
-# 28 ms under a sanitizer, as long as ten cases of a program of unit tests run. So the cases run in
-# NUMBER processes, 1 unless said otherwise: everywhere for a program that is TOGETHER, else under a
-# sanitizer. GoogleTest deals the cases out and names those that fail. APART: under a sanitizer each
-# case is a process, whatever it is elsewhere: a test forgets tables as a forked child does, which is
-# a leak in the same process.
+# In a plain build each case is a test: PREFIX and its name. A program takes 12 ms to start there,
+# and 28 ms under a sanitizer. Ten cases of a program of unit tests run in that time. So the cases
+# run in NUMBER processes, 1 unless said otherwise: everywhere for a program that is TOGETHER, else
+# under a sanitizer. GoogleTest deals the cases out and names those that fail. APART: under a
+# sanitizer each case is a process. There a test forgets tables as a forked child does, which is a
+# leak in the same process.
 #
-# What runs together runs in an order that is not the file's. This finds a missing reset between two
-# tests. By hand, another order: PROGRAM --gtest_shuffle --gtest_random_seed=0
+# In a plain build, cases in one process run in another order than the file's. This finds a missing
+# reset between two tests. By hand, another order: PROGRAM --gtest_shuffle --gtest_random_seed=0
 include_guard()
 include(GoogleTest)
 
