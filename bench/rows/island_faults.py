@@ -8,12 +8,10 @@ monitor is killed. No framework is needed; the simulated GPU will do.
 
 import os
 import random
-import re
 import signal
 import time
-from contextlib import suppress
-from pathlib import Path
 
+from rig.islands import Events, Island, Xids, ends_by_itself, results, servers_of
 from rig.monitor import Refused
 from rig.process import WorkloadFailed, longest_gap
 from rig.report import Report
@@ -25,7 +23,6 @@ MOST_GAP = 1.0       # seconds without a step outside
 BACK_WITHIN = 5.0    # seconds until a new member works
 GIVEN_UP_AFTER = 60  # the same, if none does
 SETTLE = 0.3         # seconds for which a new member must work to count
-TOLD_WITHIN = 10.0   # seconds until all that failed is told; a dead server is felt after 4.5 s
 GONE_WITHIN = 40.0   # seconds until no server is left: 10 s after the last member, and its end
 PLANTED_XIDS = {13, 31}  # of the illegal address
 
@@ -39,106 +36,6 @@ def arguments(parser):
     parser.add_argument("--seed", type=int, default=0, help="0: a new one, which is printed")
 
 
-class Xids:
-    """Those that the kernel has logged since; None: it shows its log to nobody here."""
-
-    def __init__(self):
-        self.log = None
-        with suppress(OSError):
-            self.log = os.open("/dev/kmsg", os.O_RDONLY | os.O_NONBLOCK)
-            os.lseek(self.log, 0, os.SEEK_END)
-
-    def seen(self):
-        if self.log is None:
-            return None
-        found = []
-        with suppress(OSError):  # EAGAIN: there is no more
-            while True:
-                text = os.read(self.log, 8192).decode(errors="replace")
-                found += [int(number) for number in re.findall(r"NVRM: Xid [^:]*: (\d+)", text)]
-        return found
-
-
-class Events:
-    """Of the monitor that runs, from now on."""
-
-    def __init__(self, rig):
-        self.monitor = rig.connect()
-        self.last = self.monitor.ask(op="events", seconds=0)["last"]
-        self.told = []
-
-    def look(self):
-        more = True
-        while more:
-            answer = self.monitor.ask(op="events", since=self.last)
-            self.told += answer["events"]
-            self.last, more = answer["last"], answer["more"]
-
-    def of(self, names, kind, timeout=TOLD_WITHIN):
-        """{name: text} of these jobs, once all have one of that kind, or in the end."""
-        until = time.monotonic() + timeout
-        while True:
-            self.look()
-            found = {event["name"]: event["text"] for event in self.told
-                     if event["kind"] == kind and event["name"] in names}
-            if len(found) == len(names) or time.monotonic() > until:
-                return found
-            time.sleep(0.05)
-
-
-class Island:
-    """Its members work from when they are there until they are told to stop."""
-
-    def __init__(self, rig, name="default"):
-        self.rig = rig
-        self.name = name
-        self.environment = rig.island_environment()
-        if self.environment is None:
-            raise RigError("no MPS control daemon here: nvidia-cuda-mps-control is not found")
-        self.members = []
-        self.begun = 0
-
-    def begin(self, **knobs):
-        self.begun += 1
-        member = self.rig.start(f"{self.name}-{self.begun}", "words.py", co_run=self.name,
-                                environment=self.environment, **knobs)
-        self.members.append(member)
-        return member
-
-    def fill(self):
-        fresh = [self.begin() for _ in range(self.rig.options.members - len(self.members))]
-        for member in fresh:
-            member.ready(60)
-            member.start()
-
-    def server(self):
-        """The PID of its server; None: it has none."""
-        for job in self.rig.listing("ps")["jobs"]:
-            if job["island_server"] and job["island"] == self.name and job["processes"]:
-                return job["processes"][0]["pid"]
-        return None
-
-
-def results(job):
-    """Stops it; the answer tells its steps, and how many it checked."""
-    job.send(stop=True)
-    stamps = job.receive(60)
-    return {**stamps, **job.ask(do="results")}
-
-
-def ends_by_itself(job, timeout):
-    """Whether it fails, as it must."""
-    with suppress(WorkloadFailed):
-        while True:
-            job.receive(timeout)
-    with suppress(OSError):
-        job.process.stdin.close()
-    until = time.monotonic() + timeout
-    while job.process.poll() is None and time.monotonic() < until:
-        time.sleep(0.02)
-    return job.process.poll() not in (None, 0)
-
-
 class Faults:
     def __init__(self, rig):
         self.rig = rig
@@ -147,16 +44,10 @@ class Faults:
         self.cells = []
         self.wrong = 0
 
-    def kill(self, job):
-        """Told before it is waited for, since the monitor sees how it ended only until then."""
-        job.process.send_signal(signal.SIGKILL)
-        told = self.events.of([job.name], "job ends")
-        job.process.wait(timeout=30)
-        return told
-
     def kill_a_member(self):
         victim = self.island.members.pop(0)
         back = self.newcomer_after(lambda: victim.process.send_signal(signal.SIGKILL))
+        # Told before it is waited for: only until then the monitor sees how it ended.
         told = self.events.of([victim.name], "job ends")
         victim.process.wait(timeout=30)
         # The others went on meanwhile, with right results.
@@ -409,19 +300,6 @@ class Churn:
         for job in self.plain:
             job.end()
         return stamps
-
-
-def servers_of(folder):
-    """PIDs of MPS daemons and servers whose folders are below it."""
-    found = []
-    for process in Path("/proc").iterdir():
-        if not process.name.isdigit():
-            continue
-        with suppress(OSError):
-            is_mps = (process / "comm").read_text().startswith("nvidia-cuda-mps")
-            if is_mps and str(folder).encode() in (process / "environ").read_bytes():
-                found.append(int(process.name))
-    return found
 
 
 def churn(rig, report):
