@@ -10,8 +10,8 @@
 //     counts    200 ms, 5 ms between two looks
 //     the next  after 19 times as long; after four times as long, where others are at work
 //
-// A number costs a launch-bound job a few percent, so the windows are a twentieth of the time. A job
-// of the high class has none for their sake: its latency comes first, and gates know it anyway.
+// A number costs a launch-bound job a few percent, so the windows are a twentieth of the time. A
+// job of the high class has none for their sake: its latency comes first, and gates know it anyway.
 #include <algorithm>
 #include <set>
 
