@@ -42,7 +42,8 @@ bool has_something_to_lose(const Client& client) {
 // Those of one island that have not failed yet, and can.
 template <typename Each>
 void for_members(Registry& registry, std::uint64_t island, Each each) {
-  for (auto& [key, job] : registry.jobs()) {
+  for (auto& entry : registry.jobs()) {
+    Job& job = entry.second;
     if (job.island != island || serves(job)) continue;
     for_clients(registry, job, [&](Client& client) {
       if (!client.failed && has_something_to_lose(client)) each(job, client);

@@ -20,7 +20,8 @@ struct OnGpu {
 
 void share_loads(Registry& registry) {
   std::map<std::pair<std::uint64_t, std::size_t>, OnGpu> islands;  // by key and GPU
-  for (const auto& [key, job] : registry.jobs()) {
+  for (const auto& entry : registry.jobs()) {
+    const Job& job = entry.second;
     if (job.island == 0) continue;
     for_lanes(registry, job, [&](const Client&, unsigned, Client::Lane& lane) {
       OnGpu& on = islands[{job.island, lane.gpu}];
