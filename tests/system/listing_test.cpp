@@ -320,7 +320,8 @@ TEST_F(Listing, DoctorFindsAllWellOnTheSimulatedGpuAndMeasuresSlices) {
   }
   EXPECT_EQ(names, (Words{"library", "installation", "units", "stale preloads", "stale sockets",
                           "driver", "calls", "preloads", "monitor", "job libraries",
-                          "driver version", "backend", "mps", "mig", "unmanaged", "slices"}));
+                          "driver version", "backend", "mps", "mig", "unmanaged", "islands",
+                          "slices"}));
 }
 
 TEST_F(Listing, DoctorMeasuresWithoutTheSettingsOfWhoAsks) {

@@ -73,7 +73,7 @@ TEST_F(SlicingTest, AnIdleClientIsAskedToRing) {
   const Joined a = rig.runs({});
   const Joined b = rig.runs({});
   rig.settle({&a, &b});
-  EXPECT_EQ(a.lane().attention, 0u);
+  EXPECT_EQ(a.lane().attention & abi::kWakeMonitor, 0u);
   for (int i = 0; i < 12; ++i) {
     b.shim.launch();
     rig.pass(milliseconds(200));
