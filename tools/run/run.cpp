@@ -10,10 +10,8 @@
 #include <optional>
 #include <string_view>
 
-#include "switchyard/known_calls.h"
 #include "switchyard/settings.h"
 #include "switchyard/variables.h"
-#include "tools/base/driver_report.h"
 #include "tools/base/knobs.h"
 #include "tools/base/places.h"
 #include "tools/run/autostart.h"
@@ -21,27 +19,14 @@
 #include "tools/run/environment.h"
 #include "tools/run/gpus.h"
 #include "tools/run/island/island.h"
+#include "tools/run/options.h"
 #include "tools/run/program.h"
+#include "tools/run/refuse.h"
 #include "tools/run/request.h"
 #include "tools/run/supervise.h"
 
 namespace switchyard::tools {
 namespace {
-
-struct Options {
-  Card card;
-  std::optional<std::string> gpus;
-  bool require = false;
-  const char* require_origin = "--require was given";
-  bool best_effort = false;
-  bool separate = false;
-  bool report = false;
-  std::string report_how;  // "yes" or "after"; empty: no bill
-  std::string restart;     // empty: never
-  int tells = -1;          // where the parent waits to hear of the job
-  std::vector<std::string> command;
-  std::vector<Promise> promises;  // what `card` asks for and only a monitor keeps
-};
 
 struct Job {
   std::string id;
@@ -87,85 +72,12 @@ with none of the outer job's settings. Without --gpus it sees the same GPUs as t
 Exit status: the job's own (128+N for signal N), 2 for a usage error, 125 when Switchyard refuses to
 start it, 126 and 127 when the command can't be executed or found.)";
 
-// Shares need a means of enforcement; memory quotas and swapping need none.
-bool needs_means(const Promise& promise) {
-  for (const char* field : {"priority", "share", "limit", "deadline", "guard"}) {
-    if (promise.field == field) return true;
-  }
-  return false;
-}
-
-bool needs_swapping(const Promise& promise) {
-  for (const char* field : {"swappable", "idle_release", "oversubscribe"}) {
-    if (promise.field == field) return true;
-  }
-  return false;
-}
-
-std::vector<Promise> those_that(bool (*need)(const Promise&), const std::vector<Promise>& all) {
-  std::vector<Promise> out;
-  std::copy_if(all.begin(), all.end(), std::back_inserter(out), need);
-  return out;
-}
-
-// Why the job's memory can't be swapped: a call that the library does not know could use memory
-// that is away. The library, which knows the driver of each process, then leaves memory in place.
-std::optional<Error> refuse_swapping(const Options& options) {
-  const auto asked = those_that(needs_swapping, options.promises);
-  if (asked.empty() || flag_variable("SWITCHYARD_NEWER_DRIVER")) return std::nullopt;
-  const int driver = driver_version();
-  if (driver <= kKnownVersion) return std::nullopt;
-  const std::string why = fmt::format(
-      "the driver is of {}, and the library knows the calls of {}: with {}, a newer "
-      "call could use memory that is away",
-      cuda_version_text(driver), cuda_version_text(kKnownVersion), origins_text(asked));
-  if (options.best_effort) {
-    complain(why + "; memory stays on the device");
-    return std::nullopt;
-  }
-  return Error{kRunRefused, fmt::format("{}; not started: {}, or leave it out", why,
-                                        newer_driver_remedy(kKnownVersion))};
-}
-
 // Replaces this process by the command; returns only when that failed.
 int become(const std::vector<std::string>& command) { return fail(execute(command)); }
 
-// What `status` says against sharing, if anything.
-struct Doubt {
-  std::string text;
-  bool no_gpu = false;
-  bool chosen = false;  // a person switched sharing off
-};
-
-std::optional<Doubt> doubt(MonitorClient& monitor) {
-  const auto status = monitor.ask({{"op", "status"}});
-  if (!status) return std::nullopt;
-  const auto& gpus = list_of(*status, "gpus");
-  if (gpus.empty()) return Doubt{why_no_gpu(), true};
-  for (const auto& gpu : gpus) {
-    if (text_of(gpu, "means") != "none") return std::nullopt;
-  }
-  const auto about = status->find("monitor");
-  const bool chosen = about != status->end() && text_of(*about, "means") == "none";
-  return Doubt{fmt::format("shares and priorities cannot be enforced on this machine ({}); memory "
-                           "quotas hold",
-                           text_of(gpus.front(), "means_reason", "no means")),
-               false, chosen};
-}
-
-// Why the job can't have the shares that it asks for.
-std::optional<Error> refuse_shares(const Options& options, const Doubt& against) {
-  const auto broken = those_that(needs_means, options.promises);
-  if (broken.empty() || options.best_effort || against.chosen) return std::nullopt;
-  return Error{kRunRefused,
-               fmt::format("{}; not started, because {} cannot be enforced: leave it out, or "
-                           "add --best-effort",
-                           against.text, origins_text(broken))};
-}
-
 // One attempt. Any failure but a policy's "no" leaves the choice to run unmanaged, which
 // `unmanaged` then tells.
-Result<Job> try_job(const Options& options, const std::string& library, bool& unmanaged) {
+Result<Job> try_job(const RunOptions& options, const std::string& library, bool& unmanaged) {
   unmanaged = true;
   auto monitor = connect_or_start();
   if (!monitor) return monitor.error();
@@ -189,7 +101,7 @@ Result<Job> try_job(const Options& options, const std::string& library, bool& un
 }
 
 // The job as the monitor made it, or why there will be none.
-Result<Job> make_job(const Options& options, bool& unmanaged) {
+Result<Job> make_job(const RunOptions& options, bool& unmanaged) {
   unmanaged = true;
   auto library = find_library();
   if (!library) return library.error();
@@ -201,19 +113,7 @@ Result<Job> make_job(const Options& options, bool& unmanaged) {
   }
 }
 
-// Why the job is not started where Switchyard can't manage it, or nothing.
-std::optional<Error> refuse_unmanaged(const Options& options, const std::string& why) {
-  if (options.require) {
-    return Error{kRunRefused,
-                 fmt::format("{}; not started, because {}", why, options.require_origin)};
-  }
-  if (options.promises.empty() || options.best_effort) return std::nullopt;
-  return Error{kRunRefused, fmt::format("{}; not started, because {} cannot be enforced: add "
-                                        "--best-effort to start it unmanaged",
-                                        why, origins_text(options.promises))};
-}
-
-int start_unmanaged(const Options& options, const std::string& why,
+int start_unmanaged(const RunOptions& options, const std::string& why,
                     const std::vector<std::string>& command) {
   if (auto refused = refuse_unmanaged(options, why)) return fail(*refused);
   complain(fmt::format("{}; starting unmanaged{}", why, options.report ? ", without a bill" : ""));
@@ -222,7 +122,7 @@ int start_unmanaged(const Options& options, const std::string& why,
 }
 
 // Inside another run: the command becomes a process of the outer job.
-int join_outer_job(const Options& options, const std::vector<std::string>& command) {
+int join_outer_job(const RunOptions& options, const std::vector<std::string>& command) {
   const char* name = std::getenv("SWITCHYARD_NAME");
   const std::string outer = name != nullptr ? name : std::getenv("SWITCHYARD_JOB");
   const auto beyond = beyond_outer_job(options.card);
@@ -260,7 +160,7 @@ void warn_of_unknown_variables() {
 }
 
 // The island that is asked for, if any. An error: there is none for this job.
-std::optional<Error> choose_island(Options& options, std::optional<island::Island>& out) {
+std::optional<Error> choose_island(RunOptions& options, std::optional<island::Island>& out) {
   const auto name = parse_island(options.card["co_run"]);
   if (!name || name->empty()) return std::nullopt;
   auto island = island::choose(*name);
@@ -274,7 +174,7 @@ std::optional<Error> choose_island(Options& options, std::optional<island::Islan
   return std::nullopt;
 }
 
-int run(const Options& options, const std::vector<std::string>& command) {
+int run(const RunOptions& options, const std::vector<std::string>& command) {
   if (command.empty()) {
     return fail({kUsage, "run needs a command: switchyard run [OPTIONS] -- COMMAND [ARGUMENTS]"});
   }
@@ -284,7 +184,7 @@ int run(const Options& options, const std::vector<std::string>& command) {
   if (options.separate && inside_job()) leave_job();  // the variables are the outer job's
   auto card = make_card(options.card);
   if (!card) return fail(card.error());
-  Options checked = options;
+  RunOptions checked = options;
   checked.command = command;
   checked.promises = promises_of(options.card);
   if (inside_job() && options.gpus) {
@@ -382,7 +282,8 @@ bool belongs(const Knob& knob, const Heading& heading) {
   return named ? heading.has(knob) : heading.fields.size() == 0;
 }
 
-void add_knobs(Subcommand& sub, const std::shared_ptr<Options>& options, const Heading& heading) {
+void add_knobs(Subcommand& sub, const std::shared_ptr<RunOptions>& options,
+               const Heading& heading) {
   sub.heading(heading.text);
   for (const Knob& knob : knobs()) {
     if (knob.option == nullptr || !belongs(knob, heading)) continue;
@@ -402,7 +303,7 @@ void add_knobs(Subcommand& sub, const std::shared_ptr<Options>& options, const H
 }
 
 // Refuses values of --report and --restart that make no sense.
-std::optional<Error> refuse_to_stay(const Options& options) {
+std::optional<Error> refuse_to_stay(const RunOptions& options) {
   const std::string& how = options.report_how;
   if (!how.empty() && how != "yes" && how != "after") {
     return bad_value("--report", how, "no value, or 'after'");
@@ -424,7 +325,7 @@ std::optional<Error> refuse_to_stay(const Options& options) {
   return std::nullopt;
 }
 
-int start(const std::shared_ptr<Options>& options, const std::vector<std::string>& command) {
+int start(const std::shared_ptr<RunOptions>& options, const std::vector<std::string>& command) {
   if (const auto refused = refuse_to_stay(*options)) return fail(*refused);
   options->report = !options->report_how.empty();
   if (!options->report && options->restart.empty()) return run(*options, command);
@@ -439,7 +340,7 @@ int start(const std::shared_ptr<Options>& options, const std::vector<std::string
 }  // namespace
 
 void add_run(CommandLine& line) {
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<RunOptions>();
   Subcommand sub = line.add("run", "start a job", kExamples);
   sub.takes_command();
   for (const Heading& heading : kHeadings) add_knobs(sub, options, heading);
