@@ -99,9 +99,9 @@ TEST_F(IslandFailures, TheEndOfTheServerIsToldToThoseWithAContext) {
   const Joined a = member("a"), b = member("b"), s = server();
   const Joined fresh = join("fresh", {{"co_run", "x"}}), other = join("o", {{"co_run", "y"}});
   other.lane().contexts = 1;
-  rig.dies(s);
   const std::string text = "the MPS server of its island has ended (pid " +
                            std::to_string(s.client->peer.pid) + "): its CUDA calls fail";
+  rig.dies(s);
   EXPECT_EQ(told("island ended"), json({{"a", text}, {"b", text}}));
   EXPECT_EQ(failure_of("a")["text"], "its MPS server ended");
   EXPECT_EQ(failure_of("fresh"), nullptr);
