@@ -1,4 +1,4 @@
-"""Islands for a row: members that check their results, what the monitor tells, and what is left.
+"""Islands for a row: their members, which check results, the monitor's events, and the MPS servers.
 
 Threading: one thread.
 """

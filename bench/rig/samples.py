@@ -1,4 +1,4 @@
-"""What NVML says of each process: the part of the time in which a kernel of it was there.
+"""What NVML says of each process: in which part of its looks the process had the GPU.
 
 Threading: one thread.
 """

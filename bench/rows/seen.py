@@ -5,12 +5,12 @@ asks it. The other keeps one, answers a scrape a second, and tells each event to
 seconds it is asked for a trace of the last minute. Processes outlive their monitor and join the next one.
 """
 
-import socket
 import threading
 import time
 import urllib.request
 from contextlib import contextmanager
 
+from checks.rank_setup import free_port
 from rig.process import rate_between
 from rig.report import Report, interval, median, tail
 from rig.rig import ACTIVITY_WINDOW, RigError
@@ -29,12 +29,6 @@ def arguments(parser):
     parser.add_argument("--rate", type=float, default=50, help="requests per second")
     parser.add_argument("--solo-seconds", type=float, default=4, help="of each cell")
     parser.set_defaults(high="graph", low="gpt", even=False)
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 def restart_monitor(rig, names, *options):

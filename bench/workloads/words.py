@@ -2,8 +2,8 @@
 """Words that grow by one with each step, by the driver API: each step waits, and checks all of them.
 
 {"do": "results"} tells how many steps were checked, and how many had a wrong word. {"do": "fault"}
-writes to an address that is nobody's, which ends the context of this process. In an island it ends
-those of all members.
+writes to an address without memory. That ends the context of this process, and in an island the
+contexts of all members.
 """
 
 import ctypes

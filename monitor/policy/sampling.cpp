@@ -13,7 +13,6 @@
 // A number costs a launch-bound job a few percent, so the windows are a twentieth of the time. A
 // job of the high class has none for their sake: its latency comes first, and gates know it anyway.
 #include <algorithm>
-#include <set>
 
 #include "monitor/policy/look.h"
 
@@ -32,16 +31,16 @@ bool may_be_asked(const Rider& rider) {
   return !rider.high && rider.view->gateable && !rider.plan->watch;
 }
 
+// Several jobs work, and of one that does nobody tells.
 bool is_wanted(const Tick& tick) {
   if (!tick.rules.slices || !tick.rules.gates) return false;
-  bool unknown = false;
-  std::set<std::uint64_t> jobs;
+  const Rider* unknown = nullptr;
   for (const Rider& rider : tick.riders) {
-    if (!rider.active) continue;
-    jobs.insert(rider.job());
-    unknown = unknown || may_be_asked(rider);
+    if (rider.active && may_be_asked(rider)) unknown = &rider;
   }
-  return unknown && jobs.size() > 1;
+  return unknown != nullptr && any_rider(tick, [&](const Rider& rider) {
+           return rider.active && rider.job() != unknown->job();
+         });
 }
 
 void forget_samples(const Tick& tick) {

@@ -54,8 +54,8 @@ void Usage::add_lane(OnGpu& out, const LaneKey& key, const Client::Lane& lane, d
       out.works || lane.active || out.gpu + out.slices + out.guard + out.limit + out.turn > 0;
 }
 
-// NVML's load of a job has the time in which its kernels wait for others' slices, too. So what the
-// loads of several have beyond the whole of their GPU were such waits.
+// NVML's loads of several jobs may be of different moments. Nobody had the part beyond the whole of
+// their GPU, so it counts as waits for slices.
 void Usage::divide_loads(std::map<JobKey, Gpus>& all, double span) {
   std::map<std::size_t, std::pair<double, double>> sums;  // by GPU: counted, and loads
   for (const auto& [key, gpus] : all) {

@@ -4,10 +4,9 @@
 // Concept. A job's time is that which the policy counted between its looks, else NVML's load. It is
 // never more than all of a GPU. The policy's count is an *estimate* where slices divide the time:
 // the job was allotted that. NVML's load is an estimate where several jobs work on the GPU, because
-// it has the time in which they wait, too. Beyond the whole of the GPU it counts as a wait for
-// slices. What a job
-// *lacks* of a span is the rest of it, on the mean of the GPUs that it has work on. That is divided
-// among what held it, so waits and GPU time are the span at most:
+// it rests on five looks a second. Beyond the whole of the GPU it counts as a wait for slices.
+// What a job *lacks* of a span is the rest of it, on the mean of the GPUs that it has work on. That
+// is divided among what held it, so waits and GPU time are the span at most:
 //
 //     pause, swap, memory, cut     the one that the job's status tells (job_status.h) has all of it
 //     guard, limit, turn           for as long as a closed gate held somebody, in this order

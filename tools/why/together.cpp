@@ -58,8 +58,7 @@ std::string gain_text(const json& job) {
   if (!island || !slices || *island >= kAsGood * *slices) return "";
   return fmt::format(
       " Its island does {:.2f} times what one member does alone, and slices would give {:.2f}: "
-      "leave "
-      "--co-run out.",
+      "leave --co-run out.",
       *island, *slices);
 }
 
