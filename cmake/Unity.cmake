@@ -5,6 +5,9 @@
 # By folder, and not by CMake's own batches: a new file leaves the other folders' units as they are.
 # And names in unnamed namespaces must differ within a folder only. Files of other parts of the
 # project and those with SKIP_UNITY_BUILD_INCLUSION are compiled alone.
+#
+# In a unit, a file may lack an #include that one before it has. So the builds for a sanitizer have
+# the files the other way round. What both hide, `make night` finds, which compiles each file alone.
 include_guard()
 
 function(switchyard_unity target)
@@ -35,4 +38,8 @@ function(switchyard_unity target)
       math(EXPR index "${index} + 1")
     endforeach()
   endforeach()
+  if(SWITCHYARD_SANITIZE)
+    list(REVERSE sources)
+    set_target_properties(${target} PROPERTIES SOURCES "${sources}")
+  endif()
 endfunction()

@@ -45,24 +45,25 @@ LIST
 has python3 || missing+=(python3)
 # The terminal in which tests look at `switchyard top`.
 has tmux || missing+=(tmux)
-if [ "${1:-}" = --lint ]; then
-  has clang-format-14 || missing+=(clang-format-14)
-  has clang-tidy-14 || missing+=(clang-tidy-14)
-fi
+lints=no
 makes_deb=no
 makes_wheel=no
 checks_packages=no
 case "${1:-}" in
+  --lint) lints=yes ;;
   --deb) makes_deb=yes ;;
   --wheel) makes_wheel=yes ;;
   --packages) makes_deb=yes makes_wheel=yes checks_packages=yes ;;
 esac
+if [ "$lints" = yes ]; then
+  has clang-format-14 || missing+=(clang-format-14)
+fi
 if [ "$makes_deb" = yes ]; then
   has dh || missing+=(debhelper)
   has dpkg-buildpackage || missing+=(dpkg-dev)
   has fakeroot || missing+=(fakeroot)
 fi
-if [ "$makes_wheel" = yes ]; then
+if [ "$makes_wheel" = yes ] || [ "$lints" = yes ]; then
   python3 -c 'import ensurepip' 2> /dev/null || missing+=(python3-venv)
 fi
 if [ "$checks_packages" = yes ]; then
@@ -246,6 +247,9 @@ environment() { # FOLDER REQUIREMENTS
   fi
   cp "$2" "$1/requirements.txt"
 }
+if [ "$lints" = yes ]; then
+  environment build/lint-tools scripts/lint-requirements.txt
+fi
 if [ "$makes_wheel" = yes ]; then
   environment build/packaging-tools packaging/wheel/requirements.txt
 fi

@@ -5,20 +5,20 @@
 
 Every header of ours that these include is checked with them. The tests are held by the compiler's
 warnings, the sanitizers and the formatter: over them it costs ten minutes and has found tastes, not
-faults.
+faults. The programs of the bench, which no test builds, are compiled.
 
 Most of a file's time goes into headers. So the files of a folder are checked as one unit, as they
-are compiled (cmake/Unity.cmake). In a unit, a file may lack an #include that one before it has. So
-each but the first is compiled by itself as well, with nothing precompiled but others' libraries. So
-are the programs of the bench, which no test builds. And clang-tidy finds a `using` that nobody uses only in
-a file by itself; in a unit its name is looked for. With FILE, only these are checked, each by
-itself.
+are compiled (cmake/Unity.cmake, which says how a missing #include is found there). And clang-tidy
+finds a `using` that nobody uses only in a file by itself; in a unit its name is looked for. With
+FILE, only these are checked, each by itself.
 
-A unit that passed is not looked at again until something that it includes, or .clang-tidy, changes.
+A unit that passed is not looked at again until something that it includes, .clang-tidy, or the
+version of clang-tidy changes.
 """
 
 import hashlib
 import json
+import os
 import re
 import shlex
 import subprocess
@@ -29,11 +29,9 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 SHIPPED = ("shim", "monitor", "tools", "examples")
 ONLY_COMPILED = ("bench",)
-TIDY = "clang-tidy-14"
+TIDY = os.environ.get("CLANG_TIDY", str(ROOT / "build/lint-tools/bin/clang-tidy"))
 # In a unit, an #include of a .cpp file is how it is made, and a `using` is looked for by its name.
 ONLY_ALONE = "-bugprone-suspicious-include,-misc-unused-using-decls"
-# Others' libraries that take long to read; <utility> as in monitor/platform/asio.h.
-LIBRARIES = ("utility", "boost/asio.hpp", "nlohmann/json.hpp", "spdlog/spdlog.h", "fmt/format.h")
 BROUGHT_IN = re.compile(r"^\s*(?:using\s+(?:\w*::)+(\w+)|namespace\s+(\w+)\s*=[^;]*);", re.M)
 INCLUDED = re.compile(r'^#include "(.*\.cpp)"$', re.M)
 
@@ -78,6 +76,7 @@ def key_of(unit, options):
     """Names what the check would see: the text with its headers, and what is checked."""
     text = unit.run([unit.compiler, *unit.flags, "-E", "-P", str(unit.file)]).stdout
     config = "".join((ROOT / name).read_text() for name in (".clang-tidy", "shim/.clang-tidy"))
+    config += unit.run([TIDY, "--version"]).stdout
     return hashlib.sha256((text + config + " ".join(options)).encode()).hexdigest()[:32]
 
 
@@ -99,24 +98,10 @@ def tidy(unit, passed):
     return False
 
 
-def precompile(units, passed):
-    """The libraries of others, precompiled; where a unit's flags don't fit, they are just read."""
-    uses = [unit for unit in units if "-DSPDLOG_COMPILED_LIB" in unit.flags]
-    header = passed / "libraries.h"
-    header.write_text("".join(f"#include <{name}>\n" for name in LIBRARIES))
-    if uses:
-        unit = uses[0]
-        unit.run([unit.compiler, *unit.flags, "-x", "c++-header", str(header), "-o",
-                  f"{header}.gch"], check=True)
-    return header
-
-
-def stands_alone(unit, source, header):
-    """Whether a source of a unit compiles without those before it."""
-    before = ["-include", str(header)] if "-DSPDLOG_COMPILED_LIB" in unit.flags else []
-    done = unit.run([unit.compiler, *before, *unit.flags, "-fsyntax-only", str(source)])
+def compiles(unit):
+    done = unit.run([unit.compiler, *unit.flags, "-fsyntax-only", str(unit.file)])
     if done.returncode != 0:
-        print(f"{source.relative_to(ROOT)}: does not compile by itself\n{done.stderr}", flush=True)
+        print(f"{unit.file}: does not compile\n{done.stderr}", flush=True)
     return done.returncode == 0
 
 
@@ -151,18 +136,17 @@ def main():
         print(f"{path}: not in {build}/compile_commands.json; no target builds it, or it is stale")
     if missing:
         return 1
-    compiled = [unit for unit in units if len(unit.sources) > 1] + units_of(build, ONLY_COMPILED)
+    together = [unit for unit in units if len(unit.sources) > 1]
+    compiled = units_of(build, ONLY_COMPILED)
     if sys.argv[3:]:
-        units, compiled = single_units(units, wanted), []
+        units, together, compiled = single_units(units, wanted), [], []
     with ThreadPoolExecutor(jobs) as pool:
         # The longest first, so that none of them is left for the end.
         work = [pool.submit(tidy, unit, passed)
                 for unit in sorted(units, key=lambda unit: -len(unit.sources))]
-        header = precompile(compiled, passed)
-        work += [pool.submit(stands_alone, unit, source, header)
-                 for unit in compiled for source in unit.sources[len(unit.sources) > 1:]]
+        work += [pool.submit(compiles, unit) for unit in compiled]
         good = [each.result() for each in work]
-    good += [uses_what_it_brings_in(source) for unit in compiled for source in unit.sources]
+    good += [uses_what_it_brings_in(source) for unit in together for source in unit.sources]
     return 0 if all(good) else 1
 
 

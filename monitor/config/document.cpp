@@ -76,7 +76,7 @@ Document parse_document(std::string_view text, std::string file) {
   if (!parsed) {
     const toml::parse_error& error = parsed.error();
     out.complain(static_cast<unsigned>(error.source().begin.line),
-                 "not valid TOML: " + printable(std::string(error.description())));
+                 "not valid TOML: " + printable(error.description()));
     return out;
   }
   std::vector<std::string> path;

@@ -49,17 +49,11 @@ constinit State g_state;
 // Says once why the socket is not used.
 bool distrusted(const char* path, Distrust distrust) {
   static Once said;
-  const char* text = "";
-  switch (distrust.what) {
-    case Distrust::kNothing:
-      return false;
-    case Distrust::kFolder:
-      text = "its folder belongs to that user, or others can write to it; remove the folder";
-      break;
-    case Distrust::kListener:
-      text = "that user listens there, not root and not you; remove the socket";
-      break;
-  }
+  if (distrust.what == Distrust::kNothing) return false;
+  const char* text =
+      distrust.what == Distrust::kFolder
+          ? "its folder belongs to that user, or others can write to it; remove the folder"
+          : "that user listens there, not root and not you; remove the socket";
   log_once(said, Level::kWarn,
            "the monitor at %s is not used (uid %u): %s, or set SWITCHYARD_SOCKET to a socket that "
            "you trust",

@@ -3,7 +3,9 @@
 set -euo pipefail
 check="$1"
 compiler="$2"
-command -v clang-tidy-14 > /dev/null || exit 77
+CLANG_TIDY="$(dirname "$check")/../build/lint-tools/bin/clang-tidy"
+[ -x "$CLANG_TIDY" ] || exit 77 # until `make lint` has fetched it
+export CLANG_TIDY
 
 tree="$(mktemp -d)"
 trap 'rm -rf "$tree"' EXIT
@@ -38,7 +40,6 @@ expect() {
 }
 expect pass '' <<< 'int second() { return 2; }'
 expect fail modernize-use-nullptr <<< 'int* second() { return 0; }'
-expect fail 'second.cpp: does not compile by itself' <<< 'int second() { return std::vector<int>(2)[0]; }'
 expect fail "'move' is brought in and not used" <<< '#include <utility>
 using std::move;
 int second() { return 2; }'

@@ -25,7 +25,7 @@ std::optional<Error> write_file(const std::string& path, const std::string& text
   out.close();
   if (!out) return failed();
   if (::chmod(draft.c_str(), 0644) != 0 || ::rename(draft.c_str(), path.c_str()) != 0) {
-    const Error why = failed();
+    Error why = failed();
     ::unlink(draft.c_str());
     return why;
   }

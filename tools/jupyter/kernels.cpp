@@ -59,7 +59,7 @@ std::string program_of(const KernelSpec& spec) {
 }  // namespace
 
 fs::path jupyter_user_folder() {
-  if (const std::string told = variable("JUPYTER_DATA_DIR"); !told.empty()) return told;
+  if (std::string told = variable("JUPYTER_DATA_DIR"); !told.empty()) return told;
   if (const std::string data = variable("XDG_DATA_HOME"); !data.empty()) {
     return fs::path(data) / "jupyter";
   }
