@@ -1,7 +1,7 @@
 #!/bin/bash
 # The checks that .ci/run has no time for. Laws have twenty times its seeds, and ten times those that
-# it plays under asan. tsan runs over the tests of one thread, too. Each file is compiled by itself,
-# earlier versions run beside this one, the bench's programs are built, and the packages' bytes are
+# it plays under asan. tsan runs over the tests of one thread, too. Each file is compiled by itself.
+# Earlier versions run beside this one. The bench's programs are built, and the packages' bytes are
 # made a second time in another folder. It takes hours.
 #
 #   scripts/night.sh BUILD JOBS

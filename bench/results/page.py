@@ -7,7 +7,7 @@
 
 A run is one file, ROW-DATE-NUMBER.json: what bench/run.py printed, with date, machine and command,
 without the single values. claims.json lists all claims. One that names a row and its lines takes
-figure, verdict and date from the newest run; any other has the words of its earlier section.
+figure, verdict and date from the newest run that has them; any other has the words of its earlier section.
 head.txt is what stands before the table.
 """
 import argparse
@@ -44,10 +44,15 @@ def cell(text):
     return str(text).replace("|", "\\|").strip()
 
 
+def has_line(run, what):
+    return any(line["what"] == what for line in run["table"])
+
+
 def claim_row(claim, runs):
     if "row" not in claim:
         return claim["claim"], claim["measured"], claim["verdict"], "earlier"
-    run = runs[claim["row"]][0]
+    of_row = runs[claim["row"]]
+    run = next((run for run in of_row if has_line(run, claim["lines"][0])), of_row[0])
     measured, verdicts = [], []
     for what in claim["lines"]:
         line, interval = line_of(run, what)
@@ -62,17 +67,27 @@ def command_lines(command):
     return [f"`{command}`"] if len(command) <= 98 else ["```sh", command, "```"]
 
 
-def section(row, runs):
-    last = runs[0]
-    out = [f"## {row}", "", f"{last['title']}.", f"{last['date']}, {last['machine']}.", "",
-           *command_lines(last["command"]), "", "| what | measured | bound | |", "| --- | --- | --- | --- |"]
-    for line in last["table"]:
+def whole(run):
+    out = [f"{run['title']}.", f"{run['date']}, {run['machine']}.", "", *command_lines(run["command"]),
+           "", "| what | measured | bound | |", "| --- | --- | --- | --- |"]
+    for line in run["table"]:
         verdict = {"PASS": "kept", "MISS": "**missed**"}.get(line["verdict"], "")
         out.append(f"| {cell(line['what'])} | {cell(line['value'])} | {cell(line['bound'])} | {verdict} |")
-    for run in runs[1:]:
-        judged = "; ".join(f"{line['what']} {line['value']}" for line in run["table"] if line["verdict"])
-        out += ["", "| before | judged |", "| --- | --- |",
-                f"| {run['date']}, {cell(run['machine'])} | {cell(judged)} |"]
+    return out
+
+
+def section(row, runs):
+    """A run of which a newer one judges nothing stands there whole, as the newest does."""
+    out, judged = [f"## {row}"], set()
+    for run in runs:
+        lines = [line for line in run["table"] if line["verdict"]]
+        if judged.isdisjoint(line["what"] for line in lines):
+            out += ["", *whole(run)]
+        else:
+            told = "; ".join(f"{line['what']} {line['value']}" for line in lines)
+            out += ["", "| before | judged |", "| --- | --- |",
+                    f"| {run['date']}, {cell(run['machine'])} | {cell(told)} |"]
+        judged.update(line["what"] for line in lines)
     return "\n".join(out)
 
 

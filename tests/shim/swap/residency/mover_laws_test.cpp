@@ -4,6 +4,7 @@
 
 #include "shim/swap/transfer/digest.h"
 #include "tests/shim/swap/residency/mover_world.h"
+#include "tests/support/seeds.h"
 
 namespace switchyard::shim {
 namespace {
@@ -107,7 +108,7 @@ class MoverLaws : public MoverTest {
 
 TEST_F(MoverLaws, AnyOrderAndFailureKeepsThemAndAllComesBackOnceItIsCalm) {
   std::mt19937 random(4711);
-  for (int play = 0; play < 40; ++play) {
+  for (unsigned play = 0; play < test_support::seeds(40); ++play) {
     SCOPED_TRACE(play);
     swap::clear_digests();
     for (int i = 0; i < 40 && !HasFailure(); ++i) {

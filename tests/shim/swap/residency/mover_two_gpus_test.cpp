@@ -6,6 +6,7 @@
 #include "shim/swap/memory/consolidation_request.h"
 #include "shim/swap/memory/range_table.h"
 #include "tests/shim/swap/residency/mover_world.h"
+#include "tests/support/seeds.h"
 
 namespace switchyard::shim {
 namespace {
@@ -251,7 +252,7 @@ class TwoGpuLaws : public TwoGpus {
 
 TEST_F(TwoGpuLaws, AnyOrderAndFailureKeepsThemAndAllComesBackOnceItIsCalm) {
   std::mt19937 random(815);
-  for (int play = 0; play < 20; ++play) {
+  for (unsigned play = 0; play < test_support::seeds(20); ++play) {
     SCOPED_TRACE(play);
     for (int i = 0; i < 60 && !HasFailure(); ++i) {
       change_something(random);
