@@ -1,10 +1,11 @@
 // A gang that starts in a moment: ranks without a framework, which all-reduce without end.
 //
-//   rank_steps RANKS FOLDER [MIB]
+//   rank_steps RANKS FOLDER [MIB [MICROSECONDS]]
 //
 // It forks a process for each rank, before any of them touches CUDA; rank n works on GPU n. Each
-// has MIB of memory, and writes how many steps it has made into FOLDER/steps-n, 8 bytes. NCCL is
-// the libnccl.so.2 that the loader finds. A rank that fails ends all of them.
+// has MIB of memory, and writes how many steps it has made into FOLDER/steps-n, 8 bytes. With
+// MICROSECONDS each step begins with a kernel of a fixed number of instructions, which takes so
+// long. NCCL is the libnccl.so.2 that the loader finds. A rank that fails ends all of them.
 //
 // When its standard input ends, all ranks make as many steps and compare each word of their memory
 // with what it must be then. It says "right", or which rank is "wrong". Ranks that have not come to
@@ -156,18 +157,19 @@ struct Shared {
 };
 
 [[noreturn]] void work(int ranks, int rank, const std::string& folder, std::size_t bytes,
-                       const Shared& shared) {
+                       unsigned microseconds, const Shared& shared) {
   auto& steps = counter(folder + "/steps-" + std::to_string(rank));
   const Cuda cuda = loaded<Cuda>();
   CUcontext context = nullptr;
   CUstream stream = nullptr;
   CUmodule module = nullptr;
-  CUfunction add = nullptr;
+  CUfunction add = nullptr, busy = nullptr;
   check(cuda.cuInit(0), "cuInit");
   check(cuda.cuDevicePrimaryCtxRetain(&context, rank), "cuDevicePrimaryCtxRetain");
   check(cuda.cuCtxSetCurrent(context), "cuCtxSetCurrent");
   check(cuda.cuModuleLoadData(&module, kKernelsPtx), "cuModuleLoadData");
   check(cuda.cuModuleGetFunction(&add, module, "add_words"), "cuModuleGetFunction");
+  check(cuda.cuModuleGetFunction(&busy, module, "busy"), "cuModuleGetFunction");
   check(cuda.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING), "cuStreamCreate");
   const Memory memory(cuda, bytes, rank);
   const Nccl calls = nccl();
@@ -180,8 +182,13 @@ struct Shared {
   unsigned by = static_cast<unsigned>(rank) + 1;
   unsigned long long count = kCount;
   void* parameters[] = {&grows, &by, &count};
+  void* busy_for[] = {&microseconds};
   for (std::uint32_t end = 0; end == 0; steps.fetch_add(1)) {
     const unsigned wants = shared.ends.load() ? 1 : 0;
+    if (microseconds > 0) {
+      check(cuda.cuLaunchKernel(busy, 1, 1, 1, 32, 1, 1, 0, stream, busy_for, nullptr),
+            "cuLaunchKernel");
+    }
     check(cuda.cuMemsetD32Async(memory.at + 4 * kEnds, wants, 1, stream), "cuMemsetD32Async");
     check(cuda.cuLaunchKernel(add, 64, 1, 1, 256, 1, 1, 0, stream, parameters, nullptr),
           "cuLaunchKernel");
@@ -218,6 +225,7 @@ int main(int argc, char** argv) {
   const int ranks = std::atoi(argv[1]);
   const std::string folder = argv[2];
   const std::size_t bytes = static_cast<std::size_t>(argc > 3 ? std::atoi(argv[3]) : 256) << 20;
+  const auto microseconds = static_cast<unsigned>(argc > 4 ? std::atoi(argv[4]) : 0);
   void* const mapped =
       ::mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   if (mapped == MAP_FAILED) return 1;
@@ -227,7 +235,7 @@ int main(int argc, char** argv) {
     const pid_t child = ::fork();
     if (child == 0) {
       ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-      work(ranks, rank, folder, bytes, *shared);
+      work(ranks, rank, folder, bytes, microseconds, *shared);
     }
     children.push_back(child);
   }

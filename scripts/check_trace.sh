@@ -27,7 +27,8 @@ sleep 1
 step "Perfetto's definitions decode the trace"
 cli trace -o "$work/t.pftrace"
 "$python" scripts/check_trace.py "$work/t.pftrace" alpha=running beta=running \
-  'alpha=waiting: turn of beta' 'beta=waiting: turn of alpha' 'alpha=paused by'
+  'alpha=waiting: turn of beta' 'beta=waiting: turn of alpha' 'alpha=paused by' \
+  alpha/state=running alpha/state=waiting alpha/state=paused beta/state=running
 
 step "the page has the same slices"
 cli trace --html -o "$work/t.html"

@@ -26,16 +26,16 @@ def nccl_folder():
 
 
 class Gang:
-    """Rank n works on the n-th GPU that it sees."""
+    """Rank n works on the n-th GPU that it sees. `kernel_us`: of a kernel that begins each step."""
 
-    def __init__(self, rig, name, ranks, mib, **knobs):
+    def __init__(self, rig, name, ranks, mib, kernel_us=0, **knobs):
         self.rig = rig
         self.name = name
         self.ranks = ranks
         self.folder = rig.scratch / name
         self.folder.mkdir()
         paths = (nccl_folder(), os.environ.get("LD_LIBRARY_PATH", ""))
-        self.process = rig.once(name, [rig.program("rank_steps"), ranks, self.folder, mib],
+        self.process = rig.once(name, [rig.program("rank_steps"), ranks, self.folder, mib, kernel_us],
                                 under="switchyard",
                                 environment={"LD_LIBRARY_PATH": ":".join(filter(None, paths))},
                                 **knobs)

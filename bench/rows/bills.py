@@ -8,14 +8,18 @@ percent too high.
 Slices come one after the other. So bill and truth are compared by their means over many cycles, at
 both ends of a cell's window. `all of it` is the same work from before its first kernel until after
 its last.
+
+Where there are two GPUs, a gang of two ranks is billed, too: alone, and beside a job on each GPU.
+The truth of a rank is its steps, times what a step takes while the gang is alone.
 """
 
 import time
 
 from rig.process import rate_between
 from rig.report import Report, median
-from rig.rig import ACTIVITY_WINDOW
+from rig.rig import ACTIVITY_WINDOW, RigError
 from rig.samples import Samples
+from rig.steps import Gang
 
 TITLE = "GPU seconds that are billed, against those that were used"
 GOAL = 1  # percent
@@ -40,6 +44,8 @@ CELLS = (
     ("by gates: the same", PAIR, "gate"),
     ("the driver's default, two jobs", {"job-0": PLAIN, "job-1": PLAIN}, "none"),
 )
+RANKS = 2  # of the gang
+GANG_KERNEL_US = 20_000  # beside it, the sum and the waits of a step are little
 USUAL = {"share": 1, "limit": "none", "priority": "normal"}
 
 
@@ -139,6 +145,66 @@ class Bench:
                                 "nvml": samples.mean(self.jobs[each].pid)} for each in names}}
 
 
+class GangBench:
+    """The cells of a gang. REQUIRES: no other job works."""
+
+    def __init__(self, rig, kernel_us):
+        self.rig = rig
+        self.gang = Gang(rig, "gang", RANKS, 16, kernel_us=GANG_KERNEL_US)
+        program = [rig.program("kernel_rate"), kernel_us, KERNELS, BLOCKS]
+        self.beside = [rig.start_program(f"beside-{gpu}", program, gpus=gpu)
+                       for gpu in range(RANKS)]
+        for job in self.beside:
+            job.ready()
+        self.step_seconds = None  # alone
+
+    def look(self):
+        """(moment, steps of all ranks, GPU seconds, those that are estimated)"""
+        before, first = time.monotonic(), sum(self.gang.steps())
+        for job in self.rig.connect().ask(op="ps")["jobs"]:
+            if job["name"] == "gang":
+                moment, steps = time.monotonic(), sum(self.gang.steps())
+                return ((before + moment) / 2, (first + steps) / 2, job["gpu_seconds"],
+                        job["gpu_seconds_estimated"])
+        raise RigError("ps does not list the gang")
+
+    def window(self):
+        """Seconds, steps, GPU seconds and their estimated part, by means at both ends."""
+        def edge():
+            until = time.monotonic() + self.rig.scaled(self.rig.options.edge_seconds)
+            rows = []
+            while not rows or time.monotonic() < until:
+                rows.append(self.look())
+                time.sleep(0.05)
+            return [sum(column) / len(rows) for column in zip(*rows)]
+
+        first = edge()
+        time.sleep(self.rig.scaled(self.rig.options.seconds - 2 * self.rig.options.edge_seconds))
+        return differences(first, edge())
+
+    def cell(self, name, works):
+        self.rig.say(name)
+        for job in self.beside if works else ():
+            job.start()
+        time.sleep(self.rig.scaled(ACTIVITY_WINDOW))
+        seconds, steps, billed, estimated = self.window()
+        for job in self.beside if works else ():
+            job.stop()
+        if not works:
+            self.step_seconds = RANKS * seconds / steps
+        return {"cell": name, "truth": steps * self.step_seconds, "billed": billed,
+                "estimated": estimated}
+
+    def run(self):
+        self.gang.goes_on(time.monotonic())
+        cells = [self.cell("a gang of two ranks, alone", False),
+                 self.cell("a gang beside a job on each GPU", True)]
+        said = self.gang.end()
+        if said != "right":
+            raise RigError(f"the gang's memory: {said}")
+        return cells
+
+
 def differences(before, after):
     return [later - earlier for earlier, later in zip(before, after)]
 
@@ -202,6 +268,20 @@ def judge_report(rig, report):
     report.at_most("report against ps, the worst job, s", max(off), 0.1, "{:.3f}")
 
 
+def run_gang(rig, report):
+    gpus = len(rig.listing("status")["gpus"])
+    if gpus < RANKS:
+        report.note("a gang of two ranks", "skipped", f"it needs {RANKS} GPUs, and here is {gpus}")
+        return
+    cells = GangBench(rig, rig.options.kernel).run()
+    report.keep(gang=cells)
+    for cell in cells:
+        report.note(cell["cell"], f"{cell['billed']:.3f} s of {cell['truth']:.3f} s",
+                    f"{error(cell):+.2f} %, "
+                    f"{100 * cell['estimated'] / max(cell['billed'], 1e-9):.0f} % estimated")
+        report.at_most("  error, %", abs(error(cell)), GOAL, "{:.2f}")
+
+
 def run(rig, report: Report):
     bench = Bench(rig)
     cells = []
@@ -220,3 +300,4 @@ def run(rig, report: Report):
         judge_cell(report, cell)
     time.sleep(SETTLES_S)
     judge_report(rig, report)
+    run_gang(rig, report)

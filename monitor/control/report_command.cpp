@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <array>
 #include <ctime>
+#include <string>
+#include <vector>
 
 #include "monitor/control/reply.h"
 
@@ -24,6 +26,19 @@ std::optional<std::int64_t> seconds_in(const json& request, const char* key,
   const auto seconds = found->get<std::int64_t>();
   if (seconds < 0 || seconds > kMostSeconds) return std::nullopt;
   return seconds;
+}
+
+// A list of texts; nullopt: it is something else. No list: it is empty.
+std::optional<std::vector<std::string>> texts_in(const json& request, const char* key) {
+  std::vector<std::string> out;
+  const auto found = request.find(key);
+  if (found == request.end()) return out;
+  if (!found->is_array()) return std::nullopt;
+  for (const json& each : *found) {
+    if (!each.is_string()) return std::nullopt;
+    out.push_back(each);
+  }
+  return out;
 }
 
 }  // namespace
@@ -55,6 +70,15 @@ std::optional<history::Query> report_query(Monitor& monitor, const Peer& peer, c
   // An hour that has begun counts as a whole.
   query.until_hour = (std::min(*until, std::max(now, *since) + kHour) + kHour - 1) / kHour;
   query.after = *after;
+  query.brief = query.by == history::By::kJob && request.contains("brief");
+  const auto jobs = texts_in(request, "jobs");
+  const auto gpus = texts_in(request, "gpus");
+  if (!jobs || !gpus) {
+    out = refusal(kUsage, "jobs and gpus are lists of texts: ids, and indexes or UUIDs");
+    return std::nullopt;
+  }
+  if (request.contains("jobs")) query.jobs = dump(json(*jobs));
+  query.gpus = *gpus;
   query.job = text_of(request, "job").value_or("");
   query.slurm_job = text_of(request, "slurm_job").value_or("");
   // The history does not know containers apart. So from inside of one nobody sees a command line,

@@ -61,9 +61,10 @@ inline constexpr Family kFamilies[] = {
     {"switchyard_user_unmanaged_memory_bytes", "gauge", Of::kUser, "",
      "GPU memory of the user's unmanaged processes, by NVML."},
     {"switchyard_gpu_seconds_total", "counter", Of::kJob, "",
-     "GPU time of the job. By time slices it is what the job was allotted."},
+     "GPU time of the job: measured, but for switchyard_gpu_seconds_estimated_total of it."},
     {"switchyard_gpu_seconds_estimated_total", "counter", Of::kJob, "",
-     "The part of switchyard_gpu_seconds_total that is an estimate, not a measurement."},
+     "The part of switchyard_gpu_seconds_total that is an estimate: other jobs had the GPU "
+     "meanwhile by time slices. Over seconds it may be wrong by two thirds."},
     {"switchyard_wait_seconds_total", "counter", Of::kJob, "reason",
      "Time that the job could not use the GPU, by what held it; slices: other jobs had it."},
     {"switchyard_memory_used_bytes", "gauge", Of::kJob, "",

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "monitor/history/rows.h"
 #include "monitor/platform/time.h"
@@ -27,8 +28,12 @@ struct Query {
   bool sees_commands = true;    // those of `uid`
   bool sees_bills = true;       // who used how much
   std::string job = {};         // this one alone, by id; empty: all
-  std::string slurm_job = {};   // by job: those of this Slurm job alone; empty: all
-  std::int64_t after = 0;       // the part that follows this row
+  // Of these alone, by id, as the text of a JSON list; empty: of all.
+  std::string jobs = {};
+  std::vector<std::string> gpus = {};  // what they had of these, by index or UUID; empty: of all
+  std::string slurm_job = {};          // by job: those of this Slurm job alone; empty: all
+  bool brief = false;                  // by job: only what a table shows of each
+  std::int64_t after = 0;              // the part that follows this row
   // Not bills but events, from this moment on, of the job with this id or name.
   bool events = false;
   double since_unix = 0;

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "monitor/core/events.h"
+#include "monitor/history/known_gpus.h"
 #include "monitor/platform/process_end.h"
 #include "monitor/status/job_status.h"
 #include "switchyard/status.h"
@@ -43,6 +44,9 @@ constexpr char kSums[] =
     "total(b.gpu_seconds), total(b.estimated), total(b.memory), total(b.idle), max(b.peak), "
     "total(b.copied), total(b.swapped), total(b.launches), total(b.refusals)";
 constexpr int kSumCount = 9;
+// Of these, what a table of jobs shows: 10,000 jobs are read in two thirds of the time.
+constexpr char kBriefSums[] =
+    "total(b.gpu_seconds), total(b.estimated), 0, 0, max(b.peak), 0, 0, 0, 0";
 
 std::string with_days(const Query& query, const char* table) {
   return query.by == By::kDay ? fmt::format(kDays, table) : std::string();
@@ -55,9 +59,16 @@ const char* join_days(const Query& query) {
 // ?1, ?2: the hours. ?3: whose bills are seen; -1: everybody's.
 constexpr char kSeen[] = "b.hour >= ?1 AND b.hour < ?2 AND (?3 < 0 OR j.uid = ?3) ";
 
-// Of these, the jobs that a row can be for.
-const char* concerned(const Query& query) {
-  return query.by == By::kSlurmJob ? "AND j.slurm_job IS NOT NULL " : "";
+std::string refusal(int code, const std::string& why) {
+  return json{{"schema_version", kSchemaVersion}, {"ok", false}, {"code", code}, {"error", why}}
+      .dump(-1, ' ', false, json::error_handler_t::replace);
+}
+
+// Of these, the jobs that a row can be for, and those that were asked for: ?6.
+std::string concerned(const Query& query) {
+  std::string out = query.by == By::kSlurmJob ? "AND j.slurm_job IS NOT NULL " : "";
+  if (!query.jobs.empty()) out += "AND j.id IN (SELECT value FROM json_each(?6)) ";
+  return out;
 }
 
 std::int64_t whose(const Query& query) {
@@ -113,7 +124,13 @@ class Reader {
       : file_(file), query_(query), session_(session) {}
 
   std::optional<std::string> answer(std::int64_t& steps) {
-    const bool read = read_gpus() && (query_.by == By::kJob ? read_jobs() : read_groups()) &&
+    if (!gpus_.read(file_, steps_)) return std::nullopt;
+    if (const auto gpu = gpus_.unknown(query_.gpus)) {
+      return refusal(kNoSuchJobOrGpu, "the history knows no GPU '" + *gpu +
+                                          "': 'switchyard report --by gpu' lists them");
+    }
+    on_gpus_ = gpus_.condition(query_.gpus);
+    const bool read = (query_.by == By::kJob ? read_jobs() : read_groups()) &&
                       (rows_.empty() || read_times()) && read_observed() && read_unmanaged();
     steps = steps_;
     if (!read) return std::nullopt;
@@ -131,20 +148,9 @@ class Reader {
   }
 
  private:
-  struct Gpu {
-    std::string uuid, name;
-    std::int64_t index = 0;
-  };
-
   bool ended(const Statement& statement) {
     steps_ += statement.steps();
     return !statement.failed();
-  }
-
-  bool read_gpus() {
-    Statement all(file_, "SELECT key, uuid, name, number FROM gpus");
-    while (all.row()) gpus_[all.integer(0)] = {all.text(1), all.text(2), all.integer(3)};
-    return ended(all);
   }
 
   json& add(const std::string& key, json row) {
@@ -158,15 +164,18 @@ class Reader {
     Statement jobs(file_,
                    fmt::format("SELECT j.key, {}, j.id, j.name, j.user, j.uid, j.command, "
                                "j.started, j.seen, j.ended, j.exit, j.session, j.lived, "
-                               "group_concat(DISTINCT b.gpu), j.slurm_job "
-                               "FROM jobs j LEFT JOIN bills b ON b.job = j.key AND b.hour >= ?1 "
-                               "AND b.hour < ?2 WHERE (?3 < 0 OR j.uid = ?3) AND j.key > ?4 AND "
+                               "{}, j.slurm_job "
+                               "FROM jobs j {} JOIN bills b ON b.job = j.key AND b.hour >= ?1 "
+                               "AND b.hour < ?2 {}WHERE (?3 < 0 OR j.uid = ?3) AND j.key > ?4 AND "
                                "j.seen >= ?1 * 3600 AND j.started < ?2 * 3600 "
-                               "AND (?5 = '' OR j.id = ?5) AND (?6 = '' OR j.slurm_job = ?6) "
+                               "AND (?5 = '' OR j.id = ?5) AND (?7 = '' OR j.slurm_job = ?7) {}"
                                "GROUP BY j.key ORDER BY j.key LIMIT {}",
-                               kSums, kPart + 1));
+                               query_.brief ? kBriefSums : kSums,
+                               query_.brief ? "NULL" : "group_concat(DISTINCT b.gpu)",
+                               query_.gpus.empty() ? "LEFT" : "CROSS", on_gpus_, concerned(query_),
+                               kPart + 1));
     jobs.with(query_.since_hour, query_.until_hour, whose(query_), query_.after, query_.job,
-              query_.slurm_job);
+              query_.jobs, query_.slurm_job);
     while (jobs.row()) {
       if (rows_.size() == kPart) {
         more_after_ = last_;
@@ -181,46 +190,59 @@ class Reader {
   }
 
   void add_job(std::int64_t key, const Statement& row) {
-    json out = sums_of(row, 1);
     const int at = 1 + kSumCount;
-    const std::int64_t uid = row.integer(at + 3);
     const std::int64_t started = row.integer(at + 5);
     const bool open = row.null(at + 7);
     const bool lives = open && row.integer(at + 9) == session_;
-    const bool sees_command =
-        query_.sees_all || (query_.sees_commands && uid == static_cast<std::int64_t>(query_.uid));
-    out["job"] = row.text(at);
-    out["name"] = row.text(at + 1);
-    out["user"] = row.text(at + 2);
-    out["uid"] = uid;
-    out["command"] = sees_command ? json(row.text(at + 4)) : json(nullptr);
-    out["started_unix_seconds"] = started;
     // The clock may have been set back meanwhile.
     const std::int64_t ended = std::max(row.integer(open ? at + 6 : at + 7), started);
-    out["ended_unix_seconds"] = lives ? json(nullptr) : json(ended);
-    out["exit"] = lives ? json(nullptr) : open ? json("lost") : json("ended");
+    json out = {{"job", row.text(at)},
+                {"name", row.text(at + 1)},
+                {"user", row.text(at + 2)},
+                {"uid", row.integer(at + 3)},
+                {"started_unix_seconds", started},
+                {"exit", lives  ? json(nullptr)
+                         : open ? json("lost")
+                                : json("ended")},
+                {"lived_seconds", row.real(at + 10)}};
+    if (query_.brief) {
+      out["gpu_seconds"] = row.real(1);
+      out["gpu_seconds_estimated"] = row.real(2);
+      out["memory_peak_bytes"] = whole(row.real(5));
+      out["times"] = json::array();
+    } else {
+      out.update(sums_of(row, 1));
+      out["ended_unix_seconds"] = lives ? json(nullptr) : json(ended);
+      add_details(row, at, open, out);
+    }
+    add(std::to_string(key), std::move(out));
+  }
+
+  void add_details(const Statement& row, int at, bool open, json& out) {
+    const bool sees_command =
+        query_.sees_all ||
+        (query_.sees_commands && row.integer(at + 3) == static_cast<std::int64_t>(query_.uid));
+    out["command"] = sees_command ? json(row.text(at + 4)) : json(nullptr);
     const ProcessEnd end = end_of_text(open ? "" : row.text(at + 8));
     out["exit_code"] = end.code ? json(*end.code) : json(nullptr);
     out["exit_signal"] = end.signal ? json(*end.signal) : json(nullptr);
-    out["lived_seconds"] = row.real(at + 10);
     out["gpus"] = json::array();
     const std::string used = row.text(at + 11);
     for (std::size_t from = 0; from < used.size();) {
       const std::size_t to = std::min(used.find(',', from), used.size());
-      out["gpus"].push_back(gpus_[std::stoll(used.substr(from, to - from))].uuid);
+      out["gpus"].push_back(gpus_.at(std::stoll(used.substr(from, to - from))).uuid);
       from = to + 1;
     }
     out["slurm_job"] = row.null(at + 12) ? json(nullptr) : json(row.text(at + 12));
-    add(std::to_string(key), std::move(out));
   }
 
   bool read_groups() {
-    Statement groups(file_,
-                     fmt::format("{}SELECT {}, {}, count(DISTINCT b.job), max(j.user) FROM bills "
-                                 "b JOIN jobs j ON j.key = b.job {}WHERE {}{}GROUP BY 1 ORDER BY 1",
-                                 with_days(query_, "bills"), grouping_of(query_.by).group, kSums,
-                                 join_days(query_), kSeen, concerned(query_)));
-    groups.with(query_.since_hour, query_.until_hour, whose(query_));
+    Statement groups(
+        file_, fmt::format("{}SELECT {}, {}, count(DISTINCT b.job), max(j.user) FROM bills "
+                           "b JOIN jobs j ON j.key = b.job {}WHERE {}{}{}GROUP BY 1 ORDER BY 1",
+                           with_days(query_, "bills"), grouping_of(query_.by).group, kSums,
+                           join_days(query_), kSeen, concerned(query_), on_gpus_));
+    groups.with(query_.since_hour, query_.until_hour, whose(query_), 0, 0, query_.jobs);
     while (groups.row()) {
       json row = sums_of(groups, 1);
       row["jobs"] = groups.integer(1 + kSumCount);
@@ -248,20 +270,24 @@ class Reader {
   }
 
   void name_gpu(std::int64_t key, json& row) {
-    const Gpu& gpu = gpus_[key];
+    const KnownGpus::Gpu& gpu = gpus_.at(key);
     row["uuid"] = gpu.uuid;
     row["index"] = gpu.index;
     row["name"] = gpu.name;
   }
 
   bool read_times() {
-    const char* part = query_.by == By::kJob ? "AND b.job BETWEEN ?4 AND ?5 " : "";
-    Statement times(file_,
-                    fmt::format("{}SELECT {}, b.state, b.reason, total(b.seconds) FROM times b "
-                                "JOIN jobs j ON j.key = b.job {}WHERE {}{}{}GROUP BY 1, 2, 3",
-                                with_days(query_, "times"), grouping_of(query_.by).group,
-                                join_days(query_), kSeen, concerned(query_), part));
-    times.with(query_.since_hour, query_.until_hour, whose(query_), first_, last_);
+    // By job: whose bills are seen is known of its row.
+    const bool jobs = query_.by == By::kJob;
+    const std::string from =
+        jobs ? "b WHERE b.hour >= ?1 AND b.hour < ?2 AND b.job BETWEEN ?4 AND ?5 "
+             : fmt::format("b JOIN jobs j ON j.key = b.job {}WHERE {}{}", join_days(query_), kSeen,
+                           concerned(query_));
+    Statement times(file_, fmt::format("{}SELECT {}, b.state, b.reason, total(b.seconds) FROM "
+                                       "times {}{}GROUP BY 1, 2, 3",
+                                       with_days(query_, "times"), grouping_of(query_.by).group,
+                                       from, on_gpus_));
+    times.with(query_.since_hour, query_.until_hour, whose(query_), first_, last_, query_.jobs);
     std::map<std::string, double> all;
     while (times.row()) {
       const std::string key = times.text(0);
@@ -275,7 +301,7 @@ class Reader {
     }
     for (const auto& [key, seconds] : all) {
       json& row = rows_[at_[key]];
-      if (seconds > 0) {
+      if (seconds > 0 && !query_.brief) {
         row["memory_mean_bytes"] = whole(row["memory_byte_seconds"].get<double>() / seconds);
       }
     }
@@ -286,11 +312,12 @@ class Reader {
   bool read_observed() {
     if (query_.by != By::kGpu && query_.by != By::kDay) return true;
     for (json& row : rows_) row["observed_seconds"] = row["idle_seconds"] = nullptr;
-    if (!query_.sees_bills) return true;
-    Statement observed(file_, fmt::format("{}SELECT {}, total(b.seconds) FROM observed b {}WHERE "
-                                          "b.hour >= ?1 AND b.hour < ?2 GROUP BY 1",
-                                          with_days(query_, "observed"),
-                                          grouping_of(query_.by).group, join_days(query_)));
+    if (!query_.sees_bills || !query_.jobs.empty()) return true;
+    Statement observed(file_,
+                       fmt::format("{}SELECT {}, total(b.seconds) FROM observed b {}WHERE "
+                                   "b.hour >= ?1 AND b.hour < ?2 {}GROUP BY 1",
+                                   with_days(query_, "observed"), grouping_of(query_.by).group,
+                                   join_days(query_), on_gpus_));
     observed.with(query_.since_hour, query_.until_hour);
     while (observed.row()) {
       const std::string key = observed.text(0);
@@ -310,16 +337,17 @@ class Reader {
 
   // Processes without a job. A question about one job is none about them, nor one about Slurm's.
   bool read_unmanaged() {
-    const bool about_jobs =
-        !query_.job.empty() || !query_.slurm_job.empty() || query_.by == By::kSlurmJob;
+    const bool about_jobs = !query_.job.empty() || !query_.jobs.empty() ||
+                            !query_.slurm_job.empty() || query_.by == By::kSlurmJob;
     if (more_after_ != 0 || about_jobs) return true;
     const By by = query_.by == By::kJob ? By::kUser : query_.by;
     const char* group = by == By::kUser ? "b.uid" : grouping_of(by).group;
-    Statement bills(file_, fmt::format("{}SELECT {}, max(b.user), total(b.gpu_seconds), "
-                                       "total(b.memory), total(b.idle), max(b.peak) "
-                                       "FROM unmanaged b {}WHERE b.hour >= ?1 AND b.hour < ?2 AND "
-                                       "(?3 < 0 OR b.uid = ?3) GROUP BY 1 ORDER BY 1",
-                                       with_days(query_, "unmanaged"), group, join_days(query_)));
+    Statement bills(
+        file_, fmt::format("{}SELECT {}, max(b.user), total(b.gpu_seconds), "
+                           "total(b.memory), total(b.idle), max(b.peak) "
+                           "FROM unmanaged b {}WHERE b.hour >= ?1 AND b.hour < ?2 AND "
+                           "(?3 < 0 OR b.uid = ?3) {}GROUP BY 1 ORDER BY 1",
+                           with_days(query_, "unmanaged"), group, join_days(query_), on_gpus_));
     bills.with(query_.since_hour, query_.until_hour, whose(query_));
     while (bills.row()) {
       json row = {{"gpu_seconds_estimated", bills.real(2)},
@@ -341,7 +369,8 @@ class Reader {
   const Sqlite& file_;
   const Query& query_;
   std::int64_t session_;
-  std::map<std::int64_t, Gpu> gpus_;
+  KnownGpus gpus_;
+  std::string on_gpus_;  // a condition: of those that were asked for
   std::vector<json> rows_;
   json unmanaged_ = json::array();
   std::vector<std::pair<std::string, std::size_t>> order_;
@@ -358,11 +387,7 @@ std::optional<std::string> report(const Sqlite& file, const Query& query, std::i
 }
 
 std::string unread(const std::string& why) {
-  return json{{"schema_version", kSchemaVersion},
-              {"ok", false},
-              {"code", kFailure},
-              {"error", "the history cannot be read: " + why}}
-      .dump(-1, ' ', false, json::error_handler_t::replace);
+  return refusal(kFailure, "the history cannot be read: " + why);
 }
 
 }  // namespace switchyard::monitor::history

@@ -77,6 +77,7 @@ class FakeShim {
 
   abi::Page& page() const { return *page_; }
   JobCard card() const { return card_in(page_->card.text); }
+  std::uint64_t heartbeat() const { return page_->head.heartbeat.load(); }
   abi::Lane& lane(unsigned at = 0) const { return page_->lanes[at]; }
   abi::Gate& gate(unsigned at = 0) const { return page_->gates[at]; }
   abi::Residency& residency(unsigned at = 0) const { return page_->residencies[at]; }

@@ -279,6 +279,52 @@ TEST_F(History, BillsOfOnesOwnAreAllThatOthersSee) {
   }
 }
 
+TEST_F(History, WhoHadAGpuIsOneQuestion) {
+  auto owner = monitor({}, kTwoGpus);
+  auto first = loop({"--name", "first", "--gpus", "0"}, {}, kTwoGpus);
+  auto second = loop({"--name", "second", "--gpus", "1"}, {}, kTwoGpus);
+  ASSERT_TRUE(eventually([&] { return launches("first") > 0 && launches("second") > 0; }));
+  const auto on = cli({"report", "--gpu", "1", "--since", "12h"});
+  EXPECT_EQ(on.status, 0) << on.err;
+  EXPECT_NE(on.out.find("\nsecond "), std::string::npos) << on.out;
+  EXPECT_EQ(on.out.find("\nfirst "), std::string::npos) << on.out;
+  EXPECT_EQ(cli({"report", "--gpu", "7"}).status, 4);
+  const auto named = cli({"report", "f*", "--user", listing("ps")["jobs"][0]["user"]});
+  EXPECT_NE(named.out.find("\nfirst "), std::string::npos) << named.out << named.err;
+  EXPECT_EQ(named.out.find("\nsecond "), std::string::npos) << named.out;
+}
+
+TEST_F(History, AnEndedJobIsInspectedWithItsBillAndItsEvents) {
+  auto owner = monitor();
+  EXPECT_EQ(count("done", 3).status, 0);
+  EXPECT_EQ(count("done", 30).status, 0);
+  const auto both_have_ended = [&] {
+    const json rows = report()["rows"];
+    return rows.size() == 2 && rows[0]["exit"] == "ended" && rows[1]["exit"] == "ended";
+  };
+  ASSERT_TRUE(eventually(both_have_ended));
+  const auto end = cli({"inspect", "done"});
+  ASSERT_EQ(end.status, 0) << end.err;
+  const json said = json::parse(end.out);
+  EXPECT_EQ(differences(said, read_schema("inspect")), Words{});
+  EXPECT_EQ(said["bill"]["launches"], 30) << "of two with the name it is the last";
+  EXPECT_EQ(said["bill"]["exit"], "ended");
+  EXPECT_FALSE(said["bill"]["ended_unix_seconds"].is_null());
+  EXPECT_EQ(said["why"].get<std::string>().rfind("job 'done' has ended", 0), 0u) << said["why"];
+  ASSERT_FALSE(said["events"].empty());
+  EXPECT_EQ(said["events"].front()["kind"], "job begins");
+  EXPECT_EQ(said["events"].back()["kind"], "job ends");
+  for (const json& row : report()["rows"]) {
+    const json by_id = json::parse(cli({"inspect", row["job"]}).out);
+    EXPECT_EQ(by_id["bill"]["launches"], row["launches"]) << "an id is of one";
+  }
+  auto living = loop({"--name", "living"});
+  const auto two = cli({"inspect", "done", "living"});
+  EXPECT_EQ(two.status, 0) << two.err;
+  EXPECT_EQ(std::count(two.out.begin(), two.out.end(), '\n'), 2) << two.out;
+  EXPECT_EQ(cli({"inspect", "never"}).status, 4);
+}
+
 TEST_F(History, ASpanThatIsNoneIsAUsageError) {
   for (const Words& words : {Words{"--since", "monday"}, Words{"--by", "week"},
                              Words{"--since", "1h", "--until", "2h"}, Words{"--csv", "--json"}}) {

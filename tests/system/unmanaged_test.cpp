@@ -61,6 +61,9 @@ TEST_F(UnmanagedProcess, IsShownWithAllThatIsKnown) {
   EXPECT_NE(all.out.find("Unmanaged GPU processes:"), std::string::npos) << all.out;
   EXPECT_NE(all.out.find(std::to_string(child.pid())), std::string::npos) << all.out;
   EXPECT_NE(all.out.find(" ~"), std::string::npos) << all.out;
+  const auto top = cli({"top", "--once"});
+  EXPECT_NE(top.out.find("~job_loop"), std::string::npos) << top.out;
+  EXPECT_NE(top.out.find(one["user"].get<std::string>()), std::string::npos) << top.out;
   const auto few = cli({"ps"});
   EXPECT_NE(few.out.find("1 unmanaged GPU process holds "), std::string::npos) << few.out;
   EXPECT_EQ(few.out.find("job_loop"), std::string::npos) << few.out;

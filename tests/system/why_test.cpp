@@ -124,6 +124,7 @@ TEST_F(Why, InspectHasTheJobItsProcessesAndWhatHappenedToIt) {
   EXPECT_EQ(kinds.front(), "job begins");
   EXPECT_NE(std::find(kinds.begin(), kinds.end(), "paused"), kinds.end()) << said["events"];
   EXPECT_EQ(said["monitor"]["pid"], monitor_pid());
+  EXPECT_TRUE(said["bill"].is_null()) << "it lives";
 }
 
 TEST_F(Why, JobsAreFoundByPidPatternStateAndTheBeginningOfAnId) {

@@ -192,5 +192,57 @@ TEST_F(Events, WhoFollowsAsJsonGetsALineForEachAnswer) {
   EXPECT_EQ(said.out.find('\n'), said.out.size() - 1);
 }
 
+// Jobs a and b that live, and the ended c: with an event of each. Events of b name GPU 1.
+json of_three_jobs(const json& request) {
+  const auto job = [](const char* name, int pid) {
+    return json{{"job", std::string("id-") + name},
+                {"name", name},
+                {"user", "anna"},
+                {"state", "running"},
+                {"processes", {{{"pid", pid}}}},
+                {"gpus", json::array()}};
+  };
+  if (request["op"] == "ps") return {{"ok", true}, {"jobs", {job("a", 100), job("b", 200)}}};
+  if (request["op"] == "status") {
+    return {{"ok", true}, {"gpus", {{{"index", 1}, {"uuid", "GPU-one"}}}}};
+  }
+  if (request.contains("target")) {
+    return {{"ok", false}, {"code", kNoSuchJobOrGpu}, {"error", "no event is about it"}};
+  }
+  json out = answer({1, 2, 3, 4}, false);
+  const char* names[] = {"a", "b", "c"};
+  for (int i = 0; i < 3; ++i) {
+    out["events"][i]["name"] = names[i];
+    out["events"][i]["job"] = std::string("id-") + names[i];
+    out["events"][i]["user"] = i == 2 ? "bob" : "anna";
+  }
+  out["events"][1]["gpu_uuid"] = "GPU-one";
+  return out;
+}
+
+TEST_F(Events, AreSelectedAsPsSelectsJobsAlsoOfThoseThatEnded) {
+  const auto numbers = [](std::vector<std::string> words) {
+    words.emplace_back("--json");
+    const CommandEnd said = events(std::move(words), of_three_jobs);
+    EXPECT_EQ(said.code, kOk) << said.err;
+    std::vector<int> out;
+    const json listing = json::parse(said.out);
+    for (const json& each : listing["events"]) out.push_back(each["number"]);
+    return out;
+  };
+  using Numbers = std::vector<int>;
+  EXPECT_EQ(numbers({}), (Numbers{1, 2, 3, 4})) << "the fourth is about no job";
+  EXPECT_EQ(numbers({"100"}), (Numbers{1})) << "a PID";
+  EXPECT_EQ(numbers({"id-b"}), (Numbers{2}));
+  EXPECT_EQ(numbers({"a", "c"}), (Numbers{1, 3}));
+  EXPECT_EQ(numbers({"?"}), (Numbers{1, 2, 3}));
+  EXPECT_EQ(numbers({"--user", "bob"}), (Numbers{3}));
+  EXPECT_EQ(numbers({"--gpu", "1"}), (Numbers{2}));
+  EXPECT_EQ(numbers({"--state", "running"}), (Numbers{1, 2}));
+  EXPECT_EQ(numbers({"?", "--user", "anna", "--gpu", "1"}), (Numbers{2}));
+  EXPECT_EQ(events({"x-*"}, of_three_jobs).code, kNoSuchJobOrGpu);
+  EXPECT_EQ(events({"--state", "asleep"}, of_three_jobs).code, kUsage);
+}
+
 }  // namespace
 }  // namespace switchyard::tools

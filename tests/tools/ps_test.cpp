@@ -287,10 +287,26 @@ TEST(PsCommand, QuietIsIdsAndWideHasMoreColumns) {
   EXPECT_EQ(ps({"-q", "serve", "nb"}, jobs()).out, "jserve\njnb\n");
   EXPECT_EQ(ps({"--format", "{name}", "d*"}, jobs()).out, "ddp\n");
   const std::string wide = lines(ps({"-o", "wide"}, jobs()).out)[0];
-  for (const char* heading : {"ID", "CONTAINER", "ASKED%", "LIMIT", "DEADLINE", "RESIDENT", "SLICE",
-                              "LAUNCHES", "REFUSED", "RANKS", "PIDS", "COMMAND"}) {
+  for (const char* heading : {"ID", "CONTAINER", "ERR%", "ASKED%", "LIMIT", "DEADLINE", "RESIDENT",
+                              "SLICE", "LAUNCHES", "REFUSED", "RANKS", "PIDS", "COMMAND"}) {
     EXPECT_NE(wide.find(heading), std::string::npos) << heading;
   }
+}
+
+// Over seconds an estimate may be wrong by two thirds (docs/guide/history.md).
+TEST(PsCommand, ByHowMuchAShareMayBeWrongIsANumber) {
+  json one = jobs()[1];
+  one["gpus"][0]["share_got_ratio"] = 0.3;
+  json two = jobs()[0];
+  two["gpus"][0]["share_got_ratio"] = 0.3;
+  const json all = json::array({one, two});
+  EXPECT_EQ(ps({"--format", "{gpu_percent} {error_percent}"}, all).out, "~30 20\n30 0\n");
+  const json listed = json::parse(ps({"--json"}, all).out)["jobs"];
+  EXPECT_NEAR(listed[0]["gpus"][0]["share_got_error_ratio"], 0.2, 1e-9);
+  EXPECT_EQ(listed[1]["gpus"][0]["share_got_error_ratio"], 0);
+  one["gpus"][0]["share_got_ratio"] = nullptr;
+  const json unknown = json::parse(ps({"--json"}, json::array({one})).out)["jobs"];
+  EXPECT_TRUE(unknown[0]["gpus"][0]["share_got_error_ratio"].is_null());
 }
 
 TEST(PsCommand, OutputJsonIsTheOptionJson) {

@@ -241,5 +241,71 @@ TEST(ReportCsv, TextIsQuotedAndEachRowHasAllColumns) {
   }
 }
 
+// A monitor with two jobs in its history; `late` lives with the process 4711. Notes the reports.
+FakeMonitor::Answer two_jobs(std::vector<json>& asked) {
+  return [&asked](const json& request) -> json {
+    if (request["op"] == "ps") {
+      return {{"ok", true},
+              {"jobs",
+               {{{"job", "j-late"},
+                 {"name", "late"},
+                 {"state", "running"},
+                 {"processes", {{{"pid", 4711}}}}}}}};
+    }
+    asked.push_back(request);
+    json reply = reply_of(json::array({row_of("early", 3, 0), row_of("late", 5, 0)}));
+    reply["ok"] = true;
+    reply["rows"][0]["job"] = "j-early";
+    reply["rows"][0]["exit"] = "ended";
+    reply["rows"][1]["job"] = "j-late";
+    reply["rows"][1]["exit"] = nullptr;
+    return reply;
+  };
+}
+
+TEST(ReportSelection, JobsAreAskedForByIdAndGpusAsTheyAreNamed) {
+  const auto ids = [](std::vector<std::string> words) {
+    std::vector<json> asked;
+    const auto monitor = FakeMonitor::answering(two_jobs(asked));
+    words.insert(words.begin(), "report");
+    const CommandEnd end = run_command(monitor.socket(), {&add_report}, std::move(words));
+    EXPECT_EQ(end.code, kOk) << end.err;
+    return asked.back().value("jobs", json());
+  };
+  EXPECT_TRUE(ids({}).is_null());
+  EXPECT_EQ(ids({"early"}), (json::array({"j-early"})));
+  EXPECT_EQ(ids({"4711"}), (json::array({"j-late"}))) << "a PID";
+  EXPECT_EQ(ids({"*"}), (json::array({"j-early", "j-late"})));
+  EXPECT_EQ(ids({"--state", "running", "--by", "day"}), (json::array({"j-late"})));
+  EXPECT_EQ(ids({"--user", "nobody-else"}), json::array());
+  EXPECT_TRUE(ids({"--gpu", "0"}).is_null()) << "the monitor sums what was had of it";
+
+  std::vector<json> asked;
+  const auto monitor = FakeMonitor::answering(two_jobs(asked));
+  const auto report = [&](std::vector<std::string> words) {
+    words.insert(words.begin(), "report");
+    return run_command(monitor.socket(), {&add_report}, std::move(words)).code;
+  };
+  EXPECT_EQ(report({"--gpu", "0,GPU-abcdef"}), kOk);
+  EXPECT_EQ(asked.back()["gpus"], (json::array({"0", "GPU-abcdef"})));
+  EXPECT_EQ(report({"none"}), kNoSuchJobOrGpu);
+  EXPECT_EQ(report({"--gpu", "first"}), kUsage);
+  EXPECT_EQ(report({"early", "--slurm-job", "42"}), kUsage);
+}
+
+TEST(ReportJson, SaysByHowMuchTheTimeMayBeWrong) {
+  std::vector<json> asked;
+  const auto monitor = FakeMonitor::answering([&](const json& request) {
+    json reply = two_jobs(asked)(request);
+    if (reply.contains("rows")) reply["rows"][1]["gpu_seconds_estimated"] = 3.0;
+    return reply;
+  });
+  const CommandEnd end = run_command(monitor.socket(), {&add_report}, {"report", "--json"});
+  const json rows = json::parse(end.out)["rows"];
+  EXPECT_EQ(rows[0]["gpu_seconds_error"], 0);
+  EXPECT_NEAR(rows[1]["gpu_seconds_error"], 2, 1e-9);
+  EXPECT_FALSE(asked.back().contains("brief"));
+}
+
 }  // namespace
 }  // namespace switchyard::tools

@@ -76,6 +76,7 @@ json stranger(unsigned pid) {
 Look seen(json jobs, json outside = json::array(), json gpus = json::array({gpu(0)})) {
   return {{{"jobs", std::move(jobs)}, {"outside", std::move(outside)}},
           {{"gpus", std::move(gpus)}},
+          "",
           ""};
 }
 
@@ -236,6 +237,46 @@ TEST(TopModel, WithoutAListingTheLastOneStaysAndItsAgeIsSaid) {
   EXPECT_EQ(model.notice(kNow + seconds(90)), "shown is what was 1m ago: no monitor answers at /x");
   model.take(seen(json::array()), kNow);
   EXPECT_EQ(model.notice(kNow), "");
+}
+
+Selection chosen(std::vector<std::string> words, const std::string& users = "",
+                 const std::string& gpus = "", const std::string& states = "") {
+  Selection out;
+  out.words = std::move(words);
+  out.users = users;
+  out.gpus = gpus;
+  out.states = states;
+  return out;
+}
+
+TEST(TopModel, RowsAreSelectedAsPsSelectsJobsAlsoThoseThatNoJobHas) {
+  const auto names = [](const Selection& selection) {
+    Look look;
+    look.ps = {{"jobs", {job("a", 0.5, kGiB), job("b", 0.1, kGiB)}},
+               {"outside",
+                {{{"pid", 77},
+                  {"name", "stray"},
+                  {"user", "bob"},
+                  {"gpu_uuid", "GPU-1"},
+                  {"gpu_index", 1}}}}};
+    EXPECT_FALSE(keep_selected(look, selection));
+    EXPECT_EQ(look.summary.rfind("2 of 2 jobs run", 0), 0u) << "it counts all: " << look.summary;
+    Texts out;
+    for (const json& each : look.ps["jobs"]) out.push_back(each["name"]);
+    for (const json& each : look.ps["outside"]) out.push_back(each["name"]);
+    return out;
+  };
+  EXPECT_EQ(names(chosen({"b"})), (Texts{"b"}));
+  EXPECT_EQ(names(chosen({"77"})), (Texts{"stray"}));
+  EXPECT_EQ(names(chosen({}, "bob")), (Texts{"stray"}));
+  EXPECT_EQ(names(chosen({}, "", "0")), (Texts{"a", "b"}));
+  EXPECT_EQ(names(chosen({}, "", "", "unmanaged")), (Texts{"stray"}));
+  Look look;
+  look.ps = {{"jobs", json::array()}, {"outside", json::array()}};
+  const auto refused = keep_selected(look, chosen({"gone"}));
+  ASSERT_TRUE(refused);
+  EXPECT_EQ(refused->code, kNoSuchJobOrGpu);
+  EXPECT_TRUE(look.ps["jobs"].empty());
 }
 
 TEST(TopFrame, BarsShowTheNewestAndLeaveBlankWhatIsNotKnown) {

@@ -1,10 +1,14 @@
 // Spans out of a recording: each case is a row of spans.h, or a law.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <nlohmann/json.hpp>
 #include <random>
 
+#include "switchyard/status.h"
 #include "tests/support/seeds.h"
 #include "tests/tools/trace_scene.h"
+#include "tools/trace/only.h"
 #include "tools/trace/spans.h"
 
 namespace switchyard::tools::trace {
@@ -317,6 +321,70 @@ TEST(TraceSpans, TurnsThatExcludeEachOtherDoNotOverlap) {
   EXPECT_EQ(at, timeline.to);
   EXPECT_EQ(timeline.users[0].size(), 60'000u);
   EXPECT_EQ(timeline.arrows.size(), 59'999u) << "one to each turn but the first";
+}
+
+Selection chosen(std::vector<std::string> words, const std::string& users = "",
+                 const std::string& gpus = "", const std::string& states = "") {
+  Selection out;
+  out.words = std::move(words);
+  out.users = users;
+  out.gpus = gpus;
+  out.states = states;
+  return out;
+}
+
+// Turns of a and b on the first GPU; c is on the second one.
+Timeline three_jobs(Scene& scene) {
+  const JobKey a = scene.job("a"), b = scene.job("b", kRuns, 2), c = scene.job("c");
+  scene.recording.jobs[c].gpus = {{2, {kRuns, 0}}};
+  scene.recording.jobs[c].gates = {{2, 3, 0}};
+  scene.recording.jobs[b].user = "bob";
+  scene.turn(10, a, b);
+  scene.turn(20, b, a);
+  return scene.timeline();
+}
+
+TEST(TraceOnly, TracksOfOtherJobsAreLeftOutAndTheirNamesStay) {
+  const auto lanes = [](const Selection& selection, const nlohmann::json& living = {}) {
+    Scene scene(40, 2);
+    Timeline timeline = three_jobs(scene);
+    EXPECT_FALSE(keep_only(timeline, selection, living));
+    std::string out;
+    for (const Lane& lane : timeline.lanes) out += timeline.jobs[lane.job].name;
+    for (const auto& users : timeline.users) {
+      for (const Users& each : users) {
+        EXPECT_FALSE(each.lanes.empty());
+        for (const std::size_t lane : each.lanes) EXPECT_LT(lane, timeline.lanes.size());
+      }
+    }
+    for (const Arrow& arrow : timeline.arrows) {
+      EXPECT_LT(std::max(arrow.from_lane, arrow.to_lane), timeline.lanes.size());
+    }
+    return out;
+  };
+  EXPECT_EQ(lanes(chosen({})), "abc");
+  EXPECT_EQ(lanes(chosen({"c"})), "c");
+  EXPECT_EQ(lanes(chosen({}, "bob")), "b");
+  EXPECT_EQ(lanes(chosen({}, "", "1")), "c");
+  EXPECT_EQ(lanes(chosen({"?"}, "", "0")), "ab");
+  const nlohmann::json living = {
+      {{"job", "id-b"}, {"state", "waiting"}, {"processes", {{{"pid", 77}}}}}};
+  EXPECT_EQ(lanes(chosen({"77"}), living), "b");
+  EXPECT_EQ(lanes(chosen({}, "", "", "waiting"), living), "b");
+
+  Scene scene(40, 2);
+  Timeline timeline = three_jobs(scene);
+  const auto refused = keep_only(timeline, chosen({"none"}), {});
+  ASSERT_TRUE(refused);
+  EXPECT_EQ(refused->code, kNoSuchJobOrGpu);
+  timeline = three_jobs(scene);
+  ASSERT_FALSE(keep_only(timeline, chosen({"a"}), {}));
+  EXPECT_TRUE(timeline.arrows.empty()) << "each led to b, or came from it";
+  bool waits = false;
+  for (const Span& span : timeline.lanes[0].spans) {
+    waits = waits || label_of(timeline, span) == "waiting: turn of b";
+  }
+  EXPECT_TRUE(waits);
 }
 
 }  // namespace

@@ -63,6 +63,44 @@ TEST(TracePerfetto, ANameStandsInItOnce) {
   EXPECT_EQ(found, 1u);
 }
 
+// GpuInfo as Perfetto's definitions have it: name, vendor, model, 16 bytes of UUID, address.
+TEST(TracePerfetto, EachGpuSaysWhatItIs) {
+  Scene scene(10);
+  scene.recording.gpus[0].name = "NVIDIA H200";
+  scene.recording.gpus[0].uuid = "GPU-00112233-4455-6677-8899-aabbccddeeff";
+  scene.recording.gpus[0].pci_bus_id = "00000000:3B:00.0";
+  Message about, all;
+  about.text(1, "GPU 0");
+  about.text(2, "NVIDIA");
+  about.text(3, "NVIDIA H200");
+  about.text(5,
+             std::string("\x00\x11\x22\x33\x44\x55\x66\x77\x88\x99\xaa\xbb\xcc\xdd\xee\xff", 16));
+  about.text(7, "0000:3b:00.0");
+  all.message(1, about);
+  Message packet;
+  packet.message(128, all);
+  EXPECT_NE(perfetto_of(scene.timeline()).find(packet.bytes()), std::string::npos);
+  scene.recording.gpus[0].uuid = "GPU-odd";
+  EXPECT_EQ(perfetto_of(scene.timeline()).find("\xee\xff"), std::string::npos);
+}
+
+// An event of type 5 with a name begins a state, one without a name ends the last.
+TEST(TracePerfetto, AJobHasATrackOfItsStates) {
+  Scene scene(100);
+  const JobKey a = scene.job("alpha"), b = scene.job("beta", kRuns, 2);
+  scene.turn(40, a, b);
+  const std::string trace = perfetto_of(scene.timeline());
+  const auto times = [&](const std::string& part) {
+    int found = 0;
+    for (auto at = trace.find(part); at != std::string::npos; at = trace.find(part, at + 1))
+      ++found;
+    return found;
+  };
+  // Field 9 is the type. Each of two jobs has two states, and their end.
+  EXPECT_EQ(times(std::string("\x48\x05", 2)), 2 * 2 + 2);
+  EXPECT_EQ(times(std::string("\x92\x01\x00", 3)), 2) << "field 18: a track of states";
+}
+
 // The JSON text that stands in the page.
 std::string data_of(const std::string& page) {
   const std::string begin = "<script id=\"data\" type=\"application/json\">";

@@ -6,9 +6,9 @@
 #include <algorithm>
 #include <optional>
 #include <set>
-#include <sstream>
 
 #include "tools/base/output.h"
+#include "tools/base/parts.h"
 
 namespace switchyard::tools {
 namespace {
@@ -27,13 +27,6 @@ bool is_glob(const std::string& word) { return word.find_first_of("*?") != std::
 
 bool is_number(const std::string& word) {
   return !word.empty() && word.find_first_not_of("0123456789") == std::string::npos;
-}
-
-std::vector<std::string> parts_of(const std::string& text) {
-  std::vector<std::string> parts;
-  std::istringstream words(text);
-  for (std::string part; std::getline(words, part, ',');) parts.push_back(part);
-  return parts;
 }
 
 template <typename Fits>

@@ -15,6 +15,9 @@
 #include "switchyard/settings.h"
 #include "tools/base/knobs.h"
 #include "tools/base/monitor_client.h"
+#include "tools/base/targets.h"
+#include "tools/events/filter.h"
+#include "tools/events/past.h"
 #include "tools/report/span.h"
 
 namespace switchyard::tools {
@@ -27,6 +30,7 @@ using nlohmann::json;
 constexpr std::chrono::milliseconds kAskAgain{200};
 
 struct Options {
+  Selection selection;
   std::optional<std::string> since;
   std::optional<std::string> job;
   bool follow = false;
@@ -36,8 +40,9 @@ struct Options {
 constexpr char kExamples[] = R"(Examples:
   switchyard events
       all that the monitor remembers, oldest first
-  switchyard events --since yesterday --job train
+  switchyard events train --since yesterday
       also from before the monitor's last start
+  switchyard events 'train-*' --user alice --gpu 0
   switchyard events --follow
       from now on, until Ctrl-C
   switchyard events --since 10m --follow --json | jq '.events[].text'
@@ -45,6 +50,10 @@ constexpr char kExamples[] = R"(Examples:
 An event is rare: a job begins or ends, is paused, swapped or moved, waits for memory, is stopped or
 refused memory; a command changes a setting, or is refused. Whoever caused it is named with the
 process. What changes with each turn on a GPU is no event.
+
+NAME is a job's name or id, the beginning of an id, the PID of a process that lives, or a pattern; a
+job must fit all of the options. --state is about jobs as they are when the command starts. An ended
+job is on the GPUs that its events name.
 
 The monitor remembers its last 16384 events. With --since, those that it has forgotten come from its
 history on the disk, as do those of monitors before it: up to 100000, of 90 days (`switchyardd
@@ -88,9 +97,9 @@ std::optional<double> seconds_since(const std::string& text) {
   return static_cast<double>(std::max<std::int64_t>(now - *point, 0));
 }
 
-json request_of(const Options& options, std::optional<double> seconds) {
+json request_of(const Options& options, std::optional<double> seconds, const std::string& target) {
   json out{{"op", "events"}};
-  if (options.job) out["target"] = *options.job;
+  if (!target.empty()) out["target"] = target;
   if (options.follow && !seconds) seconds = 0;
   if (seconds) out["seconds"] = *seconds;
   return out;
@@ -113,65 +122,79 @@ std::optional<Error> read_all(MonitorClient& monitor, const Options& options, js
   return std::nullopt;
 }
 
-// Events that the monitor has forgotten, and those of monitors before it. `request` then asks for
-// what comes after them.
-std::optional<Error> read_past(MonitorClient& monitor, double seconds, json& request, json& events,
-                               std::uint64_t& lost) {
-  json part{{"op", "past events"}, {"seconds", seconds}, {"after", 0}};
-  if (request.contains("target")) part["target"] = request["target"];
-  for (;;) {
-    auto reply = monitor.ask(part);
-    if (!reply) return reply.error();
-    lost += number_of(*reply, "lost");
-    for (const json& event : list_of(*reply, "events")) events.push_back(event);
-    const std::uint64_t more = number_of(*reply, "more_after");
-    if (more <= number_of(part, "after")) {
-      request["since"] = number_of(*reply, "last");
-      return std::nullopt;
-    }
-    part["after"] = more;
-  }
-}
-
 // Nullopt: it has one. The monitor knows jobs by the events that it remembers.
-std::optional<Error> why_none(MonitorClient& monitor, const Options& options, const json& events) {
-  if (!options.job || !events.empty()) return std::nullopt;
-  auto reply = monitor.ask({{"op", "events"}, {"target", *options.job}, {"seconds", 0}});
+std::optional<Error> why_none(MonitorClient& monitor, const std::string& target,
+                              const json& events) {
+  if (target.empty() || !events.empty()) return std::nullopt;
+  auto reply = monitor.ask({{"op", "events"}, {"target", target}, {"seconds", 0}});
   return reply ? std::nullopt : std::optional(reply.error());
 }
 
-int events(const Options& options) {
+// Earlier events, in front of those that the monitor remembers. `request` then asks for the rest.
+std::optional<Error> begin_with_past(MonitorClient& monitor, double seconds,
+                                     const std::string& target, json& request, json& events,
+                                     std::uint64_t& lost) {
+  auto past = read_past_events(monitor, seconds, target);
+  if (past) {
+    events = std::move(past->events);
+    lost = past->lost;
+    request["since"] = past->last;
+    return std::nullopt;
+  }
+  if (past.error().code == kMonitorUnreachable) return past.error();
+  // An older monitor has no events on the disk.
+  if (past.error().code != kUsage) complain("earlier events are not known: " + past.error().text);
+  return std::nullopt;
+}
+
+// `target`: the name or id of the one job that is asked for; empty: `filter` knows which.
+Result<int> tell(const Options& options, std::optional<double> seconds, const std::string& target,
+                 Filter& filter) {
+  auto monitor = MonitorClient::connect_reader();
+  if (!monitor) return monitor.error();
+  json request = request_of(options, seconds, target);
+  json came = json::array();
+  std::uint64_t lost = 0;
+  if (seconds) {
+    const auto failed = begin_with_past(*monitor, *seconds, target, request, came, lost);
+    if (failed) return *failed;
+  }
+  for (bool first = true;; first = false) {
+    if (const auto failed = read_all(*monitor, options, request, came, lost)) return *failed;
+    const auto none = first && seconds ? why_none(*monitor, target, came) : std::nullopt;
+    if (none) return *none;
+    const bool nothing = came.empty();
+    if (const auto failed = target.empty() ? filter.keep(*monitor, came) : std::nullopt)
+      return *failed;
+    show(options, came, lost, first);
+    if (!options.follow) return int{kOk};
+    if (!output_written()) return int{kFailure};
+    if (nothing) std::this_thread::sleep_for(kAskAgain);
+    came = json::array();
+    lost = 0;
+  }
+}
+
+int events(Options& options) {
+  if (options.job) options.selection.words.push_back(*std::exchange(options.job, std::nullopt));
   std::optional<double> seconds;
   if (options.since) {
     seconds = seconds_since(*options.since);
     if (!seconds) return fail(bad_value("--since", *options.since, kSpanForms));
   }
-  auto monitor = MonitorClient::connect_reader();
-  if (!monitor) return fail(monitor.error());
-  json request = request_of(options, seconds);
-  json came = json::array();
-  std::uint64_t lost = 0;
-  if (seconds) {
-    if (const auto failed = read_past(*monitor, *seconds, request, came, lost)) {
-      if (failed->code == kMonitorUnreachable) return fail(*failed);
-      // An older monitor has no events on the disk.
-      if (failed->code != kUsage) complain("earlier events are not known: " + failed->text);
-      came = json::array();
-      lost = 0;
-    }
+  const Selection& selection = options.selection;
+  Filter filter(selection, options.follow);
+  std::optional<Error> unknown;
+  // Most often it is one name: then the monitor sends that job's events alone.
+  if (selection.words.size() == 1 && !selection.is_pattern()) {
+    const auto told = tell(options, seconds, selection.words.front(), filter);
+    if (told) return *told;
+    if (told.error().code != kNoSuchJobOrGpu) return fail(told.error());
+    unknown = told.error();
   }
-  for (bool first = true;; first = false) {
-    if (const auto failed = read_all(*monitor, options, request, came, lost)) return fail(*failed);
-    if (const auto failed = first && seconds ? why_none(*monitor, options, came) : std::nullopt) {
-      return fail(*failed);
-    }
-    show(options, came, lost, first);
-    if (!options.follow) return kOk;
-    if (!output_written()) return kFailure;
-    if (came.empty()) std::this_thread::sleep_for(kAskAgain);
-    came = json::array();
-    lost = 0;
-  }
+  const auto told = tell(options, seconds, "", filter);
+  if (told) return *told;
+  return fail(unknown && told.error().code == kNoSuchJobOrGpu ? *unknown : told.error());
 }
 
 }  // namespace
@@ -184,10 +207,11 @@ std::string event_line(const json& event) {
 
 void add_events(CommandLine& line) {
   const auto options = std::make_shared<Options>();
-  line.add("events", "show what happened, and who caused it", kExamples)
-      .option("--since", "TIME", options->since,
-              "only the events since then: 1h, 7d, yesterday, 2026-11-27")
-      .option("--job", "NAME", options->job, "only those of one job, by name or id")
+  Subcommand sub = line.add("events", "show what happened, and who caused it", kExamples);
+  take_jobs_or_all(sub, options->selection);
+  sub.option("--since", "TIME", options->since,
+             "only the events since then: 1h, 7d, yesterday, 2026-11-27")
+      .option("--job", "NAME", options->job, "the same as NAME")
       .flag("--follow", options->follow, "go on with those that come; alone, with these only")
       .monitor_options(options->json)
       .acts([options] { return events(*options); });

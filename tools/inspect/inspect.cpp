@@ -6,12 +6,20 @@
 #include <chrono>
 #include <climits>
 #include <fstream>
+#include <map>
 #include <memory>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "switchyard/printable.h"
 #include "tools/base/monitor_client.h"
 #include "tools/base/targets.h"
+#include "tools/events/past.h"
 #include "tools/ps/about.h"
+#include "tools/report/past_jobs.h"
+#include "tools/report/tables.h"
+#include "tools/why/ended.h"
 #include "tools/why/why.h"
 
 namespace switchyard::tools {
@@ -31,6 +39,9 @@ constexpr char kExamples[] = R"(Examples:
 All that is known about a job: as `ps --json` lists it, the answer of `why`, its processes with
 command line, working folder and cgroup, and its last events. Command lines and folders are for the
 job's owner and root. Of several jobs, each has a line. NAME is as for `switchyard why`.
+
+A job that has ended has no "job", but a "bill" with its times and how it ended, as far as the
+monitor's history goes back. Of several that had the name it is the last; ids name earlier ones.
 
 Exit status: 0, 2 a bad value or an ambiguous id, 3 no monitor, 4 no such job, 7 the monitor does
 not answer.)";
@@ -87,20 +98,99 @@ json events_of(const std::string& id) {
   return out;
 }
 
-int inspect(const Selection& selection) {
+// Those that live.
+Result<std::vector<json>> inspect_living(const Selection& selection) {
   auto look = look_at(selection);
-  if (!look) return fail(look.error());
+  if (!look) return look.error();
+  std::vector<json> out;
   for (Told& told : look->told) {
     json listing = {{"jobs", json::array({std::move(told.job)})}};
     add_about(listing, std::chrono::system_clock::now());
     json& job = listing["jobs"][0];
-    json out = {{"time", listing["time"]},
-                {"monitor", look->listing.value("monitor", json())},
-                {"why", told.why},
-                {"processes", processes_of(job)},
-                {"events", events_of(text_of(job, "job"))}};
-    out["job"] = std::move(job);
-    look->told.size() == 1 ? print_json(std::move(out)) : print_json_line(std::move(out));
+    out.push_back({{"time", listing["time"]},
+                   {"monitor", look->listing.value("monitor", json())},
+                   {"why", told.why},
+                   {"processes", processes_of(job)},
+                   {"events", events_of(text_of(job, "job"))},
+                   {"bill", nullptr}});
+    out.back()["job"] = std::move(job);
+  }
+  return out;
+}
+
+json last_of(json list, std::size_t most) {
+  const std::size_t size = list.size();
+  if (size > most) list.erase(list.begin(), list.end() - static_cast<std::ptrdiff_t>(most));
+  return list;
+}
+
+// `row`: of the history, by job. Null: it is not there any more.
+json inspect_ended(MonitorClient& monitor, const json& row) {
+  const std::string id = text_of(row, "job");
+  const auto reply = monitor.ask({{"op", "report"}, {"by", "job"}, {"since", 0}, {"job", id}});
+  if (!reply) return nullptr;
+  json bill;
+  // An id may come again.
+  for (const json& each : list_of(*reply, "rows")) {
+    if (each["started_unix_seconds"] == row["started_unix_seconds"]) bill = each;
+  }
+  if (bill.is_null()) return nullptr;
+  add_error(bill);
+  json events = json::array();
+  for (const json& event : past_events_of(monitor, id)) {
+    events.push_back({{"time", text_of(event, "time")},
+                      {"kind", text_of(event, "kind")},
+                      {"text", text_of(event, "text")}});
+  }
+  const std::string told = ended_text(text_of(row, "name"), events);
+  return {{"time", utc_text(std::chrono::system_clock::now())},    {"monitor", nullptr},
+          {"why", told.empty() ? ended_text_of_bill(bill) : told}, {"processes", json::array()},
+          {"events", last_of(std::move(events), kMostEvents)},     {"bill", std::move(bill)}};
+}
+
+// Of several with the same name that are selected, the last.
+json last_of_each_name(const json& jobs, const std::vector<std::size_t>& places) {
+  std::map<std::string, std::size_t> last;
+  for (const std::size_t place : places) last[text_of(jobs[place], "name")] = place;
+  json out = json::array();
+  for (const auto& [name, place] : last) out.push_back(jobs[place]);
+  return out;
+}
+
+// Of jobs of which at least one does not live. `unknown`: what is said where the history has none.
+Result<std::vector<json>> inspect_past(const Selection& selection, const Error& unknown) {
+  const auto jobs = past_jobs({{"since", 0}});
+  if (!jobs) return unknown;
+  const auto found = select(*jobs, selection);
+  if (!found) return found.error().code == kNoSuchJobOrGpu ? unknown : found.error();
+  auto monitor = MonitorClient::connect_reader();
+  if (!monitor) return monitor.error();
+  std::vector<json> out;
+  Selection living;
+  for (const json& row : last_of_each_name(*jobs, *found)) {
+    if (row["exit"].is_null()) {
+      living.words.push_back(text_of(row, "job"));
+    } else if (json ended = inspect_ended(*monitor, row); !ended.is_null()) {
+      out.push_back(std::move(ended));
+    }
+  }
+  if (!living.words.empty()) {
+    auto rest = inspect_living(living);
+    if (!rest) return rest.error();
+    out.insert(out.end(), rest->begin(), rest->end());
+  }
+  if (out.empty()) return unknown;
+  return out;
+}
+
+int inspect(const Selection& selection) {
+  auto all = inspect_living(selection);
+  if (!all && all.error().code == kNoSuchJobOrGpu && !selection.words.empty()) {
+    all = inspect_past(selection, all.error());
+  }
+  if (!all) return fail(all.error());
+  for (json& each : *all) {
+    all->size() == 1 ? print_json(std::move(each)) : print_json_line(std::move(each));
   }
   return kOk;
 }

@@ -10,6 +10,7 @@
 #include <iterator>
 
 #include "switchyard/printable.h"
+#include "tools/base/estimates.h"
 #include "tools/base/output.h"
 
 namespace switchyard::tools {
@@ -41,6 +42,19 @@ json command_of(std::uint64_t pid, std::uint64_t uid) {
   return text.empty() ? json(nullptr) : json(printable(text));
 }
 
+namespace {
+
+void add_errors(json& gpus) {
+  for (json& gpu : gpus) {
+    const auto share = real_of(gpu, "share_got_ratio");
+    const bool estimated = truth_of(gpu, "share_got_estimated");
+    gpu["share_got_error_ratio"] =
+        share ? json(estimated ? *share * kEstimateError : 0.0) : json(nullptr);
+  }
+}
+
+}  // namespace
+
 void add_about(json& listing, Calendar::time_point now) {
   listing["time"] = utc_text(now);
   if (!listing.contains("monitor")) listing["monitor"] = nullptr;
@@ -55,6 +69,7 @@ void add_about(json& listing, Calendar::time_point now) {
       if (command.is_null()) command = command_of(number_of(process, "pid"), number_of(job, "uid"));
     }
     job["command"] = std::move(command);
+    if (!list_of(job, "gpus").empty()) add_errors(job["gpus"]);
   }
 }
 

@@ -1,4 +1,5 @@
-// What `ps --json` adds to what the monitor lists: times of the calendar, and commands.
+// What `ps --json` adds to what the monitor lists: times of the calendar, commands, and how wrong
+// an estimated share may be.
 //
 // Concept. Commands are read from /proc by the tool that asks: the monitor of all users reads no
 // memory of their processes. A command line may have secrets. It is for the job's owner and root.
@@ -19,7 +20,7 @@ std::string utc_text(std::chrono::system_clock::time_point at);
 // Null: there is none, or it is not for this caller.
 nlohmann::json command_of(std::uint64_t pid, std::uint64_t uid);
 
-// Adds `time`, and to each job `started` and `command`.
+// Adds `time`, to each job `started` and `command`, and to its GPUs `share_got_error_ratio`.
 void add_about(nlohmann::json& listing, std::chrono::system_clock::time_point now);
 
 }  // namespace switchyard::tools

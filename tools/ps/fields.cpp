@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <set>
 
+#include "tools/base/estimates.h"
 #include "tools/base/move.h"
 #include "tools/base/output.h"
 #include "tools/base/selector.h"
@@ -95,6 +96,12 @@ Cell gpu_percent(const Row& row) {
   const auto share = share_of(row);
   if (!share) return "-";
   return fmt::format("{}{:.0f}", share->estimated ? "~" : "", 100 * share->ratio);
+}
+
+Cell error_percent(const Row& row) {
+  const auto share = share_of(row);
+  if (!share) return "-";
+  return fmt::format("{:.0f}", share->estimated ? 100 * share->ratio * kEstimateError : 0);
 }
 
 Cell asked_percent(const Row& row) {
@@ -207,6 +214,7 @@ constexpr Field kFields[] = {
     {"state", "STATE", kLeft, &state, 18, 9},
     {"reason", "REASON", kLeft, &reason},
     {"gpu_percent", "GPU%", kRight, &gpu_percent},
+    {"error_percent", "ERR%", kRight, &error_percent},
     {"asked_percent", "ASKED%", kRight, &asked_percent},
     {"weight", "WEIGHT", kRight, &weight},
     {"limit", "LIMIT", kRight, &limit},
@@ -276,11 +284,11 @@ const Fields& default_fields() {
 }
 
 const Fields& wide_fields() {
-  static const Fields fields =
-      fields_of({"name",   "id",          "user",          "container", "gpu",     "priority",
-                 "state",  "gpu_percent", "asked_percent", "weight",    "limit",   "deadline",
-                 "memory", "resident",    "slice",         "launches",  "refused", "ranks",
-                 "age",    "pids",        "command"});
+  static const Fields fields = fields_of(
+      {"name",     "id",          "user",          "container",     "gpu",      "priority",
+       "state",    "gpu_percent", "error_percent", "asked_percent", "weight",   "limit",
+       "deadline", "memory",      "resident",      "slice",         "launches", "refused",
+       "ranks",    "age",         "pids",          "command"});
   return fields;
 }
 

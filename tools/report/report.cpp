@@ -12,7 +12,9 @@
 
 #include "tools/base/co_run.h"
 #include "tools/base/monitor_client.h"
+#include "tools/base/targets.h"
 #include "tools/report/bill.h"
+#include "tools/report/past_jobs.h"
 #include "tools/report/span.h"
 #include "tools/report/tables.h"
 
@@ -20,6 +22,7 @@ namespace switchyard::tools {
 namespace {
 
 struct Options {
+  Selection selection;
   std::optional<std::string> by, since, until, slurm_job;
   bool csv = false;
   bool json = false;
@@ -33,8 +36,9 @@ constexpr char kExamples[] = R"(Examples:
       the jobs of the last 24 hours
   switchyard report --by user --since 2026-11-01
       how much each user had this month
-  switchyard report --since yesterday --until today
-      who had the GPUs yesterday
+  switchyard report --gpu 0 --since 12h
+      who had GPU 0 last night
+  switchyard report 'train-*' --user alice --by day --since 7d
   switchyard report --by gpu --since 7d
       idle hours of each GPU, and memory that jobs held without work
   switchyard report --by day --csv > days.csv
@@ -42,6 +46,10 @@ constexpr char kExamples[] = R"(Examples:
       how much each job of Slurm had this week
   switchyard report --slurm-job "$SLURM_JOB_ID"
       its bill, for an epilog: a line for each of its jobs here, as soon as they have ended
+
+NAME is a job's name or id, the beginning of an id, the PID of a process that lives, or a pattern. A
+job must fit all of the options. With --gpu, all sums are what was had of these GPUs. The other ones
+select jobs, so that the table of unmanaged processes is left out.
 
 Sums are kept by the hour, so a span is of whole hours. TIME on several GPUs adds up. GPU TIME is
 the time that jobs had the GPU; "~" marks a sum that is partly an estimate of a job's part of a GPU.
@@ -54,15 +62,16 @@ estimate from NVML's samples. MEMORY is in GiB hours.
 Command lines are in --json and --csv, for their owner and root.
 
 Exit status: 0, 1 the history cannot be read or there is none, 2 bad value, 3 no monitor, 4 it
-knows no such job of Slurm, 7 the monitor or its disk does not answer in time.)";
+knows no such job or GPU, 7 the monitor or its disk does not answer in time.)";
 
 // The bill of one job of Slurm.
 int tell_slurm_job(const Options& options, std::int64_t since) {
   const std::string& number = *options.slurm_job;
   const bool digits = number.find_first_not_of("0123456789") == std::string::npos;
   if (number.empty() || !digits) return fail(bad_value("--slurm-job", number, kSlurmForms));
-  if (options.by || options.until || options.csv || options.json) {
-    return fail({kUsage, "--slurm-job prints a bill: leave --by, --until, --csv and --json out"});
+  const bool selects = !options.selection.means_all();
+  if (selects || options.by || options.until || options.csv || options.json) {
+    return fail({kUsage, "--slurm-job prints a bill: leave all but --since out"});
   }
   auto monitor = MonitorClient::connect_reader();
   if (!monitor) return fail(monitor.error());
@@ -110,15 +119,18 @@ int report(const Options& options) {
   if (request.contains("until") && request["until"] <= request["since"]) {
     return fail({kUsage, "--until is not after --since: nothing lies between them"});
   }
+  if (const auto refused = narrow(request, options.selection)) return fail(*refused);
+  if (!options.json && !options.csv) request["brief"] = true;
   auto reply = MonitorClient::ask_any(request);
   if (!reply) return fail(reply.error());
   if (options.json) {
+    for (auto& row : (*reply)["rows"]) add_error(row);
     print_json(*reply);
   } else if (options.csv) {
     fmt::print("{}", report_csv(by, list_of(*reply, "rows"), list_of(*reply, "unmanaged")));
   } else {
     fmt::print("{}", report_table(by, *reply));
-    if (by == "job" && !options.until) tell_companies();
+    if (by == "job" && !options.until && options.selection.means_all()) tell_companies();
   }
   return kOk;
 }
@@ -127,9 +139,10 @@ int report(const Options& options) {
 
 void add_report(CommandLine& line) {
   const auto options = std::make_shared<Options>();
-  line.add("report", "show who had the GPUs, and for how long", kExamples)
-      .option("--by", "WHAT", options->by,
-              fmt::format("a row for each: {} (default: job)", kByForms))
+  Subcommand sub = line.add("report", "show who had the GPUs, and for how long", kExamples);
+  take_jobs_or_all(sub, options->selection);
+  sub.option("--by", "WHAT", options->by,
+             fmt::format("a row for each: {} (default: job)", kByForms))
       .option("--since", "WHEN", options->since,
               "when it begins: 8h, 7d, 2026-11-27, '2026-11-27 14:00', yesterday (default: 24h)")
       .option("--until", "WHEN", options->until, "when it ends, likewise (default: now)")

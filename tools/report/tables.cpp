@@ -3,8 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 #include <vector>
 
+#include "tools/base/estimates.h"
 #include "tools/base/output.h"
 #include "tools/base/table.h"
 #include "tools/report/span.h"
@@ -81,13 +83,25 @@ using Rows = std::vector<const json*>;
 
 // Most GPU time first; days in their order.
 Rows ordered(const std::string& by, const json& rows) {
+  if (by == "day") {
+    Rows out;
+    for (const json& row : rows) out.push_back(&row);
+    std::stable_sort(out.begin(), out.end(), [](const json* a, const json* b) {
+      return text_of(*a, "day") < text_of(*b, "day");
+    });
+    return out;
+  }
+  // Each is looked up once, not with each comparison.
+  std::vector<std::pair<double, const json*>> keyed;
+  for (const json& row : rows) {
+    keyed.emplace_back(by == "gpu" ? static_cast<double>(number_of(row, "index"))
+                                   : -real_of(row, "gpu_seconds").value_or(0),
+                       &row);
+  }
+  std::stable_sort(keyed.begin(), keyed.end(),
+                   [](const auto& a, const auto& b) { return a.first < b.first; });
   Rows out;
-  for (const json& row : rows) out.push_back(&row);
-  std::stable_sort(out.begin(), out.end(), [&](const json* a, const json* b) {
-    if (by == "gpu") return number_of(*a, "index") < number_of(*b, "index");
-    if (by == "day") return text_of(*a, "day") < text_of(*b, "day");
-    return real_of(*a, "gpu_seconds").value_or(0) > real_of(*b, "gpu_seconds").value_or(0);
-  });
+  for (const auto& [key, row] : keyed) out.push_back(row);
   return out;
 }
 
@@ -287,6 +301,10 @@ std::string report_csv(const std::string& by, const json& rows, const json& unma
     out += line + (i < managed ? ",true\n" : ",false\n");
   }
   return out;
+}
+
+void add_error(json& row) {
+  row["gpu_seconds_error"] = real_of(row, "gpu_seconds_estimated").value_or(0) * kEstimateError;
 }
 
 std::string bill_text(const json& row) {

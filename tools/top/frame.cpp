@@ -140,7 +140,7 @@ void add_top(const Model& model, const Size& size, std::size_t count, std::vecto
                           : lines[i],
                      Tone::kBold}}});
   }
-  out.push_back({{{summary_of(model.ps(), model.gpus()), Tone::kFaint}}});
+  out.push_back({{{model.summary(), Tone::kFaint}}});
 }
 
 void add_rows(const Model& model, const Size& size, std::size_t count, std::vector<Line>& out) {
@@ -225,7 +225,7 @@ std::string draw_once(const Model& model, std::size_t columns, bool utf8) {
     for (const Table::Cell& piece : line) out += paint(piece.tone, piece.text);
     out += '\n';
   }
-  return out + in_locale(filled(summary_of(model.ps(), model.gpus()), columns), utf8) + "\n";
+  return out + in_locale(filled(model.summary(), columns), utf8) + "\n";
 }
 
 }  // namespace switchyard::tools::top

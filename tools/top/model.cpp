@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "tools/base/output.h"
-#include "tools/base/selector.h"
+#include "tools/ps/drawing.h"
 #include "tools/ps/fields.h"
 
 namespace switchyard::tools::top {
@@ -69,6 +69,25 @@ double weight_of(const json& job, Sort sort) {
 }
 
 }  // namespace
+
+std::optional<Error> keep_selected(Look& look, const Selection& selection) {
+  look.summary = summary_of(look.ps, list_of(look.status, "gpus"));
+  const json jobs = std::move(look.ps["jobs"]), outside = std::move(look.ps["outside"]);
+  json rows = jobs;
+  for (const json& process : outside) rows.push_back(entry_of(process).job);
+  json kept_jobs = json::array(), kept_outside = json::array();
+  const auto found = select(rows, selection);
+  for (const std::size_t place : found ? *found : std::vector<std::size_t>()) {
+    if (place < jobs.size()) {
+      kept_jobs.push_back(jobs[place]);
+    } else {
+      kept_outside.push_back(outside[place - jobs.size()]);
+    }
+  }
+  look.ps["jobs"] = std::move(kept_jobs);
+  look.ps["outside"] = std::move(kept_outside);
+  return found ? std::nullopt : std::optional(found.error());
+}
 
 std::string text_of_order(const Order& order) {
   switch (order.what) {
@@ -198,6 +217,10 @@ std::optional<Order> Model::press(int key, std::size_t page) {
     }
   }
   return std::nullopt;
+}
+
+std::string Model::summary() const {
+  return look_.summary.empty() ? summary_of(look_.ps, gpus()) : look_.summary;
 }
 
 const json& Model::gpus() const { return list_of(look_.status, "gpus"); }

@@ -17,6 +17,9 @@
 #include <string>
 #include <vector>
 
+#include "tools/base/result.h"
+#include "tools/base/selector.h"
+
 namespace switchyard::tools::top {
 
 using Time = std::chrono::steady_clock::time_point;
@@ -25,8 +28,13 @@ using Time = std::chrono::steady_clock::time_point;
 // NOLINTNEXTLINE(bugprone-exception-escape): to move JSON throws nothing
 struct Look {
   nlohmann::json ps, status;
-  std::string notice;  // that there is no monitor, say; empty: nothing
+  std::string notice;   // that there is no monitor, say; empty: nothing
+  std::string summary;  // of all jobs, where only some are selected; empty: of the listing
 };
+
+// Keeps the rows that are selected, of jobs and of processes that no job has. An error where a word
+// names none: nothing is kept then.
+std::optional<Error> keep_selected(Look& look, const Selection& selection);
 
 // Keys are characters, and these.
 enum : int { kUp = 0x110000, kDown, kPageUp, kPageDown, kHome, kLast };
@@ -66,6 +74,7 @@ class Model {
 
   const nlohmann::json& gpus() const;
   const nlohmann::json& ps() const { return look_.ps; }
+  std::string summary() const;  // the last line
   const std::vector<Entry>& entries() const { return entries_; }
   const Past& past(const std::string& id) const;
   std::size_t place() const { return place_; }  // of what is selected; 0 where nothing is there

@@ -14,6 +14,7 @@
 
 #include "switchyard/settings.h"
 #include "tools/base/monitor_client.h"
+#include "tools/base/targets.h"
 #include "tools/base/terminal.h"
 #include "tools/base/unserved.h"
 #include "tools/ps/about.h"
@@ -32,6 +33,7 @@ using Milliseconds = std::chrono::milliseconds;
 constexpr char kExamples[] = R"(Examples:
   switchyard top
   switchyard top --interval 5s
+  switchyard top 'train-*' --gpu 0
   switchyard top --once
       one frame as text, for a chat or a ticket
   switchyard top --json | jq '.status.gpus[].power_watts'
@@ -40,6 +42,8 @@ Above is a line for each GPU: index, name, utilisation, memory in use, temperatu
 does not tell. Below are the jobs in the columns of `switchyard ps`. STATE says why a job waits.
 Beside GPU% and MEM/QUOTA are the last samples as bars, newest last; those of memory are of the
 quota, else of the GPUs' memory. A name with '~' is a process that no job has.
+NAME is a job's name or id, the beginning of an id, a PID, or a pattern. A row must fit all options;
+'unmanaged' is the state of a process that no job has.
 
 Keys:
   arrows, Page Up, Page Down, Home, End
@@ -58,6 +62,7 @@ listens at a socket that was named or left behind, 5 that monitor is not to be t
 not answer.)";
 
 struct Options {
+  Selection selection;
   std::optional<std::string> interval;
   bool once = false, json = false;
 };
@@ -65,7 +70,7 @@ struct Options {
 constexpr char kNoMonitor[] =
     "no monitor runs here; the next `switchyard run -- COMMAND` starts one";
 
-Result<top::Look> look() {
+Result<top::Look> look_at_all() {
   top::Look out;
   auto monitor = MonitorClient::connect_reader();
   auto ps = monitor ? monitor->ask({{"op", "ps"}}, MonitorClient::kSilentLimit) : monitor.error();
@@ -85,6 +90,15 @@ Result<top::Look> look() {
   if (about != out.ps.end() && truth_of(*about, "observes")) {
     out.notice = "no monitor manages jobs here; this one only observes";
   }
+  return out;
+}
+
+// `begins`: a word that names nobody is an error. Later its job may have ended.
+Result<top::Look> look(const Options& options, bool begins = false) {
+  auto out = look_at_all();
+  if (!out || options.selection.means_all()) return out;
+  const auto refused = top::keep_selected(*out, options.selection);
+  if (refused && begins) return *refused;
   return out;
 }
 
@@ -108,7 +122,7 @@ int print_frames(const Options& options, top::Look seen, Milliseconds again) {
     if (options.once || again == Milliseconds{0}) return kOk;
     std::this_thread::sleep_for(again);
     fmt::print("\n");
-    auto next = look();
+    auto next = look(options);
     if (!next) return fail(next.error());
     seen = std::move(*next);
   }
@@ -118,8 +132,8 @@ int print_frames(const Options& options, top::Look seen, Milliseconds again) {
 constexpr Milliseconds kAnswerShown{50};
 
 // Until a key or a signal ends it.
-void show_on(top::Screen& screen, top::UnderWay& order_under_way, top::Look seen,
-             Milliseconds interval) {
+void show_on(const Options& options, top::Screen& screen, top::UnderWay& order_under_way,
+             top::Look seen, Milliseconds interval) {
   top::Model model;
   model.take(std::move(seen), Clock::now());
   auto due = Clock::now() + interval;
@@ -135,7 +149,7 @@ void show_on(top::Screen& screen, top::UnderWay& order_under_way, top::Look seen
     if (key == top::Screen::kAskedToEnd) return;
     if (key == top::Screen::kNoKey) {
       if (Clock::now() < due) continue;
-      auto next = look();
+      auto next = look(options);
       next ? model.take(std::move(*next), Clock::now()) : model.miss(next.error().text);
       due = Clock::now() + interval;
     } else if (key != top::Screen::kRedraw) {
@@ -152,9 +166,10 @@ void show_on(top::Screen& screen, top::UnderWay& order_under_way, top::Look seen
   }
 }
 
-int show(top::Look seen, Milliseconds interval, std::unique_ptr<top::Screen> screen) {
+int show(const Options& options, top::Look seen, Milliseconds interval,
+         std::unique_ptr<top::Screen> screen) {
   top::UnderWay order;  // the terminal is given back before its answer is waited for
-  show_on(*screen, order, std::move(seen), interval);
+  show_on(options, *screen, order, std::move(seen), interval);
   screen.reset();  // the terminal is as it was
   if (const int number = top::Screen::end_signal(); number != 0) {
     ::signal(number, SIG_DFL);
@@ -172,7 +187,7 @@ int run_top(const Options& options) {
     }
     interval = std::max(Milliseconds{1}, std::chrono::duration_cast<Milliseconds>(*given));
   }
-  auto seen = look();
+  auto seen = look(options, true);
   if (!seen) return fail(seen.error());
   if (options.json) {
     print_both(std::move(*seen));
@@ -180,7 +195,7 @@ int run_top(const Options& options) {
   }
   if (options.once) return print_frames(options, std::move(*seen), interval);
   auto screen = top::Screen::open();
-  if (screen) return show(std::move(*seen), interval, std::move(*screen));
+  if (screen) return show(options, std::move(*seen), interval, std::move(*screen));
   // A terminal that is too plain is told why; a pipe knows.
   if (::isatty(STDOUT_FILENO) == 1) complain(screen.error().text + ": this is text");
   return print_frames(options, std::move(*seen), options.interval ? interval : Milliseconds{0});
@@ -192,6 +207,7 @@ void add_top(CommandLine& line) {
   const auto options = std::make_shared<Options>();
   Subcommand sub =
       line.add("top", "show GPUs and jobs on the whole screen, and change jobs by keys", kExamples);
+  take_jobs_or_all(sub, options->selection);
   sub.flag("--once", options->once, "print one frame as text")
       .option("--interval", "TIME", options->interval, "look again after so long (1s)")
       .monitor_options(options->json, "print what is seen as one JSON document")

@@ -2,7 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <map>
+#include <string>
 #include <utility>
 
 #include "switchyard/version.h"
@@ -18,7 +20,7 @@ constexpr unsigned kPacket = 1;
 namespace packet {
 constexpr unsigned kClockSnapshot = 6, kTimestamp = 8, kSequenceId = 10, kTrackEvent = 11,
                    kInternedData = 12, kSequenceFlags = 13, kDefaults = 59, kTrackDescriptor = 60,
-                   kAttributes = 126;
+                   kAttributes = 126, kGpuInfo = 128;
 constexpr unsigned kStateCleared = 1, kNeedsState = 2;  // kSequenceFlags
 }  // namespace packet
 namespace clock_snapshot {
@@ -29,13 +31,17 @@ constexpr unsigned kRealtime = 1, kMonotonic = 3;  // kClockId
 namespace defaults {
 constexpr unsigned kClockId = 58;
 }
+namespace gpu_info {
+constexpr unsigned kGpu = 1;
+constexpr unsigned kName = 1, kVendor = 2, kModel = 3, kUuid = 5, kPciBdf = 7;  // kGpu
+}  // namespace gpu_info
 namespace interned {
 constexpr unsigned kEventNames = 2, kAnnotationNames = 3, kAnnotationStrings = 29;
 constexpr unsigned kId = 1, kText = 2;
 }  // namespace interned
 namespace track {
 constexpr unsigned kUuid = 1, kName = 2, kParent = 5, kCounter = 8, kChildOrder = 11, kRank = 12,
-                   kDescription = 14, kMerge = 15;
+                   kDescription = 14, kMerge = 15, kState = 18;
 constexpr unsigned kExplicit = 3;   // kChildOrder
 constexpr unsigned kMergeNone = 2;  // kMerge
 constexpr unsigned kUnit = 3, kUnitName = 6;
@@ -44,8 +50,8 @@ constexpr unsigned kBytes = 3;  // kUnit
 namespace event {
 constexpr unsigned kAnnotations = 4, kType = 9, kNameId = 10, kTrack = 11, kCounterValue = 30,
                    kRealCounterValue = 44, kFlows = 47, kEndingFlows = 48;
-constexpr unsigned kBegin = 1, kEnd = 2, kCounter = 4;   // kType
-constexpr unsigned kAnnotationName = 1, kStringId = 17;  // of an annotation
+constexpr unsigned kBegin = 1, kEnd = 2, kCounter = 4, kState = 5;  // kType
+constexpr unsigned kAnnotationName = 1, kStringId = 17;             // of an annotation
 }  // namespace event
 namespace attributes {
 constexpr unsigned kAttribute = 1, kKey = 1, kString = 3, kNumber = 2;
@@ -56,6 +62,8 @@ constexpr char kGpuNote[] =
     "Who runs on the GPU. Turns at gates are exact. Where several jobs run, the driver's time "
     "slices "
     "divide the GPU, and nobody sees which of them has it at an instant: see their counters.";
+constexpr char kStateNote[] =
+    "What the job does, without whom or what it waits for; the slices above say that.";
 constexpr char kShareNote[] =
     "Part of the GPU's time over about a second. Under time slices it is an estimate.";
 
@@ -95,8 +103,10 @@ class Writer {
 
  private:
   void open();
+  void write_gpu_info();
   void describe(std::uint64_t uuid, std::uint64_t parent, const std::string& name,
-                const char* description, std::uint64_t rank, const Message* counter = nullptr);
+                const char* description, std::uint64_t rank, const Message* kind = nullptr,
+                unsigned kind_field = track::kCounter);
   void begin(std::int64_t at, std::uint64_t uuid, const Slice& slice);
   void end(std::int64_t at, std::uint64_t uuid);
   void count(std::int64_t at, std::uint64_t uuid, std::uint64_t value);
@@ -104,7 +114,9 @@ class Writer {
   void write_gpu(std::size_t gpu);
   void write_users(std::size_t gpu, std::uint64_t uuid);
   void write_lane(std::size_t lane, std::uint64_t parent, std::uint64_t rank);
+  void write_states(const Lane& lane, std::uint64_t parent);
   void write_counters(const Lane& lane, std::uint64_t parent);
+  void enter(std::int64_t at, std::uint64_t uuid, const char* state);
   void emit(std::int64_t at, const Message& event, const Message& interned = {});
   void packet(const Message& packet) { out_.message(trace_fields::kPacket, packet); }
 
@@ -147,16 +159,61 @@ void Writer::open() {
   Message told;
   told.message(packet::kAttributes, all);
   packet(told);
+  write_gpu_info();
+}
+
+// 16 bytes of "GPU-1c2d...", or of "MIG-...": its hexadecimal digits. Empty: it has others.
+std::string uuid_bytes(const std::string& text) {
+  std::string digits;
+  for (const char c : text.substr(std::min<std::size_t>(text.find('-') + 1, text.size()))) {
+    if (c != '-') digits += c;
+  }
+  if (digits.size() != 32 || digits.find_first_not_of("0123456789abcdefABCDEF") != digits.npos) {
+    return {};
+  }
+  std::string out;
+  for (std::size_t i = 0; i < digits.size(); i += 2) {
+    out += static_cast<char>(std::stoul(digits.substr(i, 2), nullptr, 16));
+  }
+  return out;
+}
+
+// As the kernel spells it, of NVML's "00000000:3B:00.0".
+std::string pci_bdf(std::string bus_id) {
+  if (bus_id.size() == 16 && bus_id.rfind("0000", 0) == 0) bus_id.erase(0, 4);
+  for (char& c : bus_id) {
+    if (c >= 'A' && c <= 'F') c = static_cast<char>(c - 'A' + 'a');
+  }
+  return bus_id;
+}
+
+void Writer::write_gpu_info() {
+  Message all;
+  for (const Gpu& gpu : timeline_.gpus) {
+    Message about;
+    about.text(gpu_info::kName, fmt::format("GPU {}", gpu.index));
+    about.text(gpu_info::kVendor, "NVIDIA");
+    about.text(gpu_info::kModel, gpu.name);
+    if (const std::string uuid = uuid_bytes(gpu.uuid); !uuid.empty()) {
+      about.text(gpu_info::kUuid, uuid);
+    }
+    if (!gpu.pci_bus_id.empty()) about.text(gpu_info::kPciBdf, pci_bdf(gpu.pci_bus_id));
+    all.message(gpu_info::kGpu, about);
+  }
+  Message out;
+  out.message(packet::kGpuInfo, all);
+  packet(out);
 }
 
 void Writer::describe(std::uint64_t uuid, std::uint64_t parent, const std::string& name,
-                      const char* description, std::uint64_t rank, const Message* counter) {
+                      const char* description, std::uint64_t rank, const Message* kind,
+                      unsigned kind_field) {
   Message about;
   about.number(track::kUuid, uuid);
   if (parent != 0) about.number(track::kParent, parent);
   about.text(track::kName, name);
-  if (counter != nullptr) {
-    about.message(track::kCounter, *counter);
+  if (kind != nullptr) {
+    about.message(kind_field, *kind);
   } else {
     about.number(track::kChildOrder, track::kExplicit);
   }
@@ -218,11 +275,36 @@ void Writer::count_real(std::int64_t at, std::uint64_t uuid, double value) {
   emit(at, event);
 }
 
+// `state`: null ends the last one.
+void Writer::enter(std::int64_t at, std::uint64_t uuid, const char* state) {
+  Message interned, event;
+  event.number(event::kType, event::kState);
+  event.number(event::kTrack, uuid);
+  if (state != nullptr) event.number(event::kNameId, names_.number_of(state, interned));
+  emit(at, event, interned);
+}
+
 void Writer::write_users(std::size_t gpu, std::uint64_t uuid) {
   for (const Users& users : timeline_.users[gpu]) {
     begin(users.from, uuid, {.name = label_of(timeline_, users)});
     end(users.to, uuid);
   }
+}
+
+// For queries by state: older tools skip such tracks, so the slices are there besides.
+void Writer::write_states(const Lane& lane, std::uint64_t parent) {
+  if (lane.spans.empty()) return;
+  const std::uint64_t uuid = ++tracks_;
+  const Message state;
+  describe(uuid, parent, "state", kStateNote, 1, &state, track::kState);
+  const Span* last = nullptr;
+  for (const Span& span : lane.spans) {
+    if (last == nullptr || last->code.state != span.code.state) {
+      enter(span.from, uuid, key_of(span.code.state));
+    }
+    last = &span;
+  }
+  enter(last->to, uuid, nullptr);
 }
 
 void Writer::write_counters(const Lane& lane, std::uint64_t parent) {
@@ -231,10 +313,10 @@ void Writer::write_counters(const Lane& lane, std::uint64_t parent) {
   bytes.number(track::kUnit, track::kBytes);
   plain.number(track::kUnit, 2);
   const std::uint64_t share = ++tracks_, memory = ++tracks_, at_work = ++tracks_;
-  describe(share, parent, "share of the GPU", kShareNote, 1, &percent);
-  describe(memory, parent, "memory", nullptr, 2, &bytes);
+  describe(share, parent, "share of the GPU", kShareNote, 2, &percent);
+  describe(memory, parent, "memory", nullptr, 3, &bytes);
   describe(at_work, parent, "processes at work",
-           "Processes whose work the GPU has, or that brought some since the last look.", 3,
+           "Processes whose work the GPU has, or that brought some since the last look.", 4,
            &plain);
   const Sample* last = nullptr;
   for (const Sample& sample : lane.samples) {
@@ -273,6 +355,7 @@ void Writer::write_lane(std::size_t number, std::uint64_t parent, std::uint64_t 
     begin(span.from, uuid, slice);
     end(span.to, uuid);
   }
+  write_states(lane, uuid);
   write_counters(lane, uuid);
 }
 

@@ -192,7 +192,8 @@ Result<Recording> read_recording(MonitorClient& monitor, double seconds) {
   out.unix_seconds = real_of(*reply, "unix_seconds").value_or(0);
   for (const json& gpu : list_of(*reply, "gpus")) {
     out.gpus.push_back({static_cast<unsigned>(number_of(gpu, "index")), text_of(gpu, "name"),
-                        text_of(gpu, "uuid"), number_of(gpu, "memory_total_bytes")});
+                        text_of(gpu, "uuid"), number_of(gpu, "memory_total_bytes"),
+                        text_of(gpu, "pci_bus_id", "")});
   }
   // Events first: a job that one is about has its name for longer than the event is kept.
   if (const auto failed = read_events(monitor, words, seconds, out)) return *failed;

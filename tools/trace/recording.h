@@ -101,6 +101,7 @@ struct Gpu {
   unsigned index = 0;
   std::string name, uuid;
   std::uint64_t memory_total_bytes = 0;
+  std::string pci_bus_id = {};  // empty: not known
 };
 
 struct Recording {

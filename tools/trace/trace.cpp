@@ -11,11 +11,14 @@
 #include <cstring>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <thread>
 
 #include "switchyard/settings.h"
 #include "tools/base/monitor_client.h"
+#include "tools/base/targets.h"
+#include "tools/trace/only.h"
 #include "tools/trace/page.h"
 #include "tools/trace/perfetto.h"
 #include "tools/trace/recording.h"
@@ -28,6 +31,7 @@ namespace {
 constexpr double kMostSeconds = 60;
 
 struct Options {
+  Selection selection;
   std::optional<std::string> last;
   std::optional<std::string> seconds;
   std::string file;
@@ -41,6 +45,7 @@ constexpr char kExamples[] = R"(Examples:
       the same as a page that a browser opens by itself
   switchyard trace --seconds 10 -o t.pftrace
       the next 10 s
+  switchyard trace 'train-*' --gpu 0 -o t.pftrace
   switchyard trace --last 5s -o - | gzip > t.pftrace.gz
 
 A track per GPU, and under it one per job: running, waiting and for whom, held, swapped, paused; its
@@ -48,11 +53,15 @@ share of the GPU, its memory and its processes at work. An arrow leads from the 
 one that runs next. The monitor always records the last 60 s. With many short turns on several GPUs
 they may be fewer, which stderr says.
 
+NAME is a job's name or id, the beginning of an id, the PID of a process that lives, or a pattern; a
+job must fit all of the options. The tracks of other jobs are left out, and the GPUs' tracks have
+the selected jobs alone. --state is about jobs that live.
+
 Turns at gates are exact, other states are seen five times a second. Where time slices divide a GPU,
 nobody sees which job has it at an instant: all of them are running there.
 
-Exit status: 0; 1 the file can't be written; 2 a bad value, 3 no monitor, 7 the monitor does not
-answer.)";
+Exit status: 0; 1 the file can't be written; 2 a bad value, 3 no monitor, 4 no such job, 7 the monitor
+does not answer.)";
 
 // Nullopt: `error` is why.
 std::optional<double> span_of(const char* option, const std::string& text, Error& error) {
@@ -82,12 +91,16 @@ int write_file(const std::string& path, const std::string& bytes) {
 
 void say_what_it_is(const Options& options, const trace::Timeline& timeline, std::size_t bytes) {
   std::size_t spans = 0;
-  for (const trace::Lane& lane : timeline.lanes) spans += lane.spans.size();
+  std::set<trace::JobKey> jobs;
+  for (const trace::Lane& lane : timeline.lanes) {
+    spans += lane.spans.size();
+    jobs.insert(lane.job);
+  }
   const double seconds = static_cast<double>(timeline.to - timeline.from) / 1e9;
   complain(fmt::format("{:.1f} s of {} job{} on {} GPU{}, {} spans, {}: open {} {}", seconds,
-                       timeline.jobs.size(), timeline.jobs.size() == 1 ? "" : "s",
-                       timeline.gpus.size(), timeline.gpus.size() == 1 ? "" : "s", spans,
-                       human_bytes(bytes), options.file == "-" ? "it" : options.file,
+                       jobs.size(), jobs.size() == 1 ? "" : "s", timeline.gpus.size(),
+                       timeline.gpus.size() == 1 ? "" : "s", spans, human_bytes(bytes),
+                       options.file == "-" ? "it" : options.file,
                        options.html ? "in a browser" : "at https://ui.perfetto.dev"));
 }
 
@@ -118,7 +131,13 @@ int trace_to_file(const Options& options) {
     complain(fmt::format("the monitor had no room for more than the last {:.1f} s",
                          static_cast<double>(recording->to - recording->from) / 1e9));
   }
-  const trace::Timeline timeline = trace::timeline_of(*recording);
+  trace::Timeline timeline = trace::timeline_of(*recording);
+  if (!options.selection.means_all()) {
+    const auto listing = monitor->ask({{"op", "ps"}});
+    if (!listing) return fail(listing.error());
+    const auto refused = trace::keep_only(timeline, options.selection, list_of(*listing, "jobs"));
+    if (refused) return fail(*refused);
+  }
   const std::string bytes =
       options.html ? trace::page_of(timeline, host_name()) : trace::perfetto_of(timeline);
   if (const int failed = write_file(options.file, bytes); failed != 0) {
@@ -133,8 +152,9 @@ int trace_to_file(const Options& options) {
 
 void add_trace(CommandLine& line) {
   const auto options = std::make_shared<Options>();
-  line.add("trace", "draw who used each GPU in the last minute", kExamples)
-      .option("--last", "TIME", options->last, "how much of what was; 60s without it")
+  Subcommand sub = line.add("trace", "draw who used each GPU in the last minute", kExamples);
+  take_jobs_or_all(sub, options->selection);
+  sub.option("--last", "TIME", options->last, "how much of what was; 60s without it")
       .option("--seconds", "TIME", options->seconds, "wait so long, and draw that time")
       .option("-o,--output", "FILE", options->file, "where to; '-' is stdout, if that is a pipe")
       .flag("--html", options->html, "a page of HTML instead of a trace for Perfetto")

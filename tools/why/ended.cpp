@@ -24,4 +24,16 @@ std::string ended_text(const std::string& name, const json& events) {
                      island.empty() ? "" : "; before that " + island);
 }
 
+std::string ended_text_of_bill(const json& row) {
+  const std::string begin = fmt::format("job '{}' has ended", text_of(row, "name"));
+  if (const auto code = real_of(row, "exit_code")) {
+    return fmt::format("{}: exit code {:.0f}", begin, *code);
+  }
+  if (const auto number = real_of(row, "exit_signal")) {
+    return fmt::format("{}: signal {:.0f}", begin, *number);
+  }
+  const bool lost = text_of(row, "exit", "") == "lost";
+  return lost ? begin + " while no monitor saw it" : begin;
+}
+
 }  // namespace switchyard::tools

@@ -6,6 +6,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "monitor/export/collector.h"
 #include "switchyard/status.h"
 #include "tests/monitor/rig.h"
 
@@ -60,6 +61,41 @@ TEST_F(UnmanagedProcesses, AreListedAtOnceWithWhatTheyHave) {
   EXPECT_EQ(all[1]["pid"], kStranger);
   EXPECT_EQ(all[1]["gpu_index"], 1);
   EXPECT_TRUE(all[1]["uid"].is_null());
+}
+
+// `ps -a` and `top` draw the listing, `report` reads the ledger's rows, a scrape the collector's.
+// The clock is played: ten ticks of the loop are two seconds.
+TEST(UnmanagedInTime, TwoSecondsOfTicksBringThemIntoEachListingWithUserAndMemory) {
+  constexpr int kTicks = 10;
+  constexpr Time kTick = milliseconds(200);
+  const std::string user = user_name(::geteuid());
+  // NVML was asked last so many ticks before the process came.
+  for (int before = 0; before < 5; ++before) {
+    Rig rig;
+    history::Rows rows;
+    rig.monitor.ledger().records_to([&rows](history::Rows more) { rows.add(std::move(more), 100); },
+                                    [] { return 490'000 * history::kHourSeconds; });
+    metrics::Collector collector(rig.monitor);
+    rig.pass(Unmanaged::kQuiet);
+    for (int i = 0; i < before; ++i) rig.pass(kTick);
+    rig.gpus.uses[0][::getpid()] = kGiB;
+    for (int i = 0; i < kTicks; ++i) rig.pass(kTick);
+    const auto& known = rig.monitor.unmanaged().processes();
+    ASSERT_EQ(known.size(), 1u) << "the listing has it without a look of its own";
+    const json listed = rig.ask({{"op", "ps"}})["outside"];
+    ASSERT_EQ(listed.size(), 1u);
+    EXPECT_EQ(listed[0]["user"], user);
+    EXPECT_EQ(listed[0]["memory_used_bytes"], kGiB);
+    ASSERT_EQ(rows.unmanaged.size(), 1u) << before;
+    const history::UnmanagedBill& bill = rows.unmanaged.begin()->second;
+    EXPECT_EQ(bill.user, user);
+    EXPECT_EQ(bill.peak_bytes, 1.0 * kGiB);
+    EXPECT_GT(bill.memory_byte_seconds, 0);
+    const auto scraped = collector.look(rig.now).unmanaged;
+    ASSERT_EQ(scraped.size(), 1u);
+    EXPECT_EQ(scraped[0].name, user);
+    EXPECT_EQ(scraped[0].bytes, kGiB);
+  }
 }
 
 TEST_F(UnmanagedProcesses, AreListedAlsoWithoutATickBetween) {

@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "monitor/core/events.h"
+#include "switchyard/status.h"
 
 namespace switchyard::monitor::history {
 namespace {
@@ -154,14 +155,85 @@ TEST_F(HistoryDatabase, AGpuThatNoJobHadIsIdle) {
   EXPECT_EQ(all[1]["jobs"], 0);
 }
 
-// --- unmanaged processes ---
-
 Rows unmanaged_rows(std::int64_t hour, uid_t uid, double gpu_seconds, std::size_t gpu = 0) {
   Rows rows;
   rows.unmanaged[{hour, uid, gpu}] = {"u" + std::to_string(uid), gpu_seconds, 1000, 100,
                                       gpu_seconds * 7};
   return rows;
 }
+
+TEST_F(HistoryDatabase, WhoHadAGpuIsAskedByItsIndexOrItsUuid) {
+  ASSERT_TRUE(write_one(1, job("a"), 490'000, 3));
+  ASSERT_TRUE(write_one(1, job("a"), 490'000, 4, 1));
+  ASSERT_TRUE(write_one(2, job("b"), 490'000, 5, 1));
+  Rows observed;
+  observed.observed[{490'000, 0}] = observed.observed[{490'000, 1}] = 100;
+  ASSERT_TRUE(write(observed));
+  Query query{.by = By::kJob, .until_hour = until, .sees_all = true};
+  const auto asked = [&](By by, const std::vector<std::string>& gpus) {
+    query.by = by;
+    query.gpus = gpus;
+    return json::parse(database->report(query))["rows"];
+  };
+  json all = asked(By::kJob, {"0"});
+  ASSERT_EQ(all.size(), 1u) << all;
+  EXPECT_EQ(all[0]["job"], "a");
+  EXPECT_EQ(all[0]["gpu_seconds"], 3);
+  EXPECT_EQ(all[0]["gpus"], (json::array({"GPU-a"})));
+  EXPECT_EQ(all[0]["times"][0]["seconds"], 8);
+  all = asked(By::kJob, {"GPU-b"});
+  ASSERT_EQ(all.size(), 2u);
+  EXPECT_EQ(all[0]["gpu_seconds"], 4);
+  EXPECT_EQ(all[1]["gpu_seconds"], 5);
+  EXPECT_EQ(asked(By::kJob, {"0", "1"})[0]["gpu_seconds"], 7);
+  EXPECT_EQ(asked(By::kUser, {"1"})[0]["gpu_seconds"], 9);
+  all = asked(By::kGpu, {"1"});
+  ASSERT_EQ(all.size(), 1u);
+  EXPECT_EQ(all[0]["idle_seconds"], 91);
+  query.gpus = {"7"};
+  const json refused = json::parse(database->report(query));
+  EXPECT_EQ(refused["code"], kNoSuchJobOrGpu);
+  EXPECT_NE(refused["error"].get<std::string>().find("knows no GPU '7'"), std::string::npos);
+}
+
+TEST_F(HistoryDatabase, JobsAreAskedForByIdWhateverTheRowsAreFor) {
+  for (JobKey key = 1; key <= 3; ++key) {
+    ASSERT_TRUE(write_one(key, job(std::to_string(key)), 490'000, static_cast<double>(key)));
+  }
+  ASSERT_TRUE(write(unmanaged_rows(490'000, 1000, 3)));
+  Rows observed;
+  observed.observed[{490'000, 0}] = 100;
+  ASSERT_TRUE(write(observed));
+  Query query{.by = By::kJob, .until_hour = until, .sees_all = true};
+  query.jobs = R"(["1", "3", "' OR 1"])";
+  for (const By by : {By::kJob, By::kUser, By::kGpu, By::kDay}) {
+    query.by = by;
+    const json answer = json::parse(database->report(query));
+    double sum = 0;
+    for (const json& row : answer["rows"]) sum += row["gpu_seconds"].get<double>();
+    EXPECT_EQ(sum, 4) << answer;
+    EXPECT_TRUE(answer["unmanaged"].empty()) << "a process without a job is none of these";
+    EXPECT_TRUE(answer["rows"][0].value("idle_seconds", json()).is_null());
+  }
+  query.jobs = "[]";
+  EXPECT_EQ(json::parse(database->report(query))["rows"].size(), 0u);
+}
+
+TEST_F(HistoryDatabase, ABriefAnswerHasWhatATableShows) {
+  ASSERT_TRUE(write_one(1, job("a"), 490'000, 3));
+  Query query{.by = By::kJob, .until_hour = until, .sees_all = true};
+  const json whole = json::parse(database->report(query))["rows"][0];
+  query.brief = true;
+  const json brief = json::parse(database->report(query))["rows"][0];
+  for (const auto& [key, value] : brief.items()) EXPECT_EQ(value, whole[key]) << key;
+  for (const char* key : {"name", "user", "started_unix_seconds", "lived_seconds", "exit",
+                          "gpu_seconds", "gpu_seconds_estimated", "memory_peak_bytes", "times"}) {
+    EXPECT_TRUE(brief.contains(key)) << key;
+  }
+  EXPECT_FALSE(brief.contains("command"));
+}
+
+// --- unmanaged processes ---
 
 TEST_F(HistoryDatabase, UnmanagedProcessesAreToldApartFromJobs) {
   ::setenv("TZ", "UTC", 1);
@@ -418,6 +490,19 @@ TEST_F(HistoryDatabase, BeyondItsSizeTheOldestHoursMakeWay) {
   EXPECT_EQ(rows(By::kUser)[0]["gpu_seconds"], 200) << "the newest hour is there";
   since = 490'000, until = 490'001;
   EXPECT_EQ(rows(By::kUser).size(), 0u);
+}
+
+// Another program holds the file's lock: the write gives up within SQLite's own patience.
+TEST_F(HistoryDatabase, ALockedFileTakesNothingAndAllOfItAfterwards) {
+  Sqlite other;
+  ASSERT_TRUE(other.open(file()));
+  ASSERT_TRUE(other.run("BEGIN IMMEDIATE"));
+  EXPECT_FALSE(write_one(1, job("a"), 490'000, 3));
+  EXPECT_EQ(why, "database is locked");
+  EXPECT_EQ(rows(By::kJob).size(), 0u) << "it can still be read";
+  ASSERT_TRUE(other.run("COMMIT"));
+  ASSERT_TRUE(write_one(1, job("a"), 490'000, 3)) << why;
+  EXPECT_EQ(rows(By::kJob)[0]["gpu_seconds"], 3);
 }
 
 TEST_F(HistoryDatabase, ADamagedFileIsSetAsideAndAnotherBegun) {

@@ -13,12 +13,15 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <condition_variable>
 #include <filesystem>
 #include <memory>
+#include <mutex>
 #include <random>
 #include <string>
 #include <vector>
 
+#include "monitor/history/store.h"
 #include "monitor/transport/listen_socket.h"
 #include "tests/monitor/fake_gpus.h"
 #include "tests/monitor/transport/wire_client.h"
@@ -150,6 +153,63 @@ TEST(Server, ACommandThatWaitsLooksTheMoreSeldomTheMoreClientsThereAre) {
   }
   EXPECT_GE(steady_now() - begun, kTries * look_pause(160));
   EXPECT_EQ(look_pause(160), std::chrono::milliseconds(22));
+}
+
+// A disk on which each write stands still until it is released.
+struct StalledDisk {
+  std::mutex mutex;
+  std::condition_variable changed;
+  bool stands = false, released = false;
+  double written = 0;  // seconds of the GPU that was looked at
+
+  struct Writes final : history::Backend {
+    explicit Writes(StalledDisk& of) : disk(of) {}
+    bool write(const history::Rows& rows, history::Moment, std::string&) override {
+      std::unique_lock lock(disk.mutex);
+      disk.stands = true;
+      disk.changed.wait(lock, [this] { return disk.released; });
+      for (const auto& [key, seconds] : rows.observed) disk.written += seconds;
+      return true;
+    }
+    bool tidy(history::Moment) override { return false; }
+    std::string report(const history::Query&) override { return "{}"; }
+    StalledDisk& disk;
+  };
+};
+
+// Only the ticks release the disk: one that waited for it would never come. By the loop's timer so
+// many of them take ten seconds.
+TEST(Server, ADiskThatStandsStillForTenSecondsDelaysNoTick) {
+  constexpr unsigned kTicks = 50;
+  StalledDisk disk;
+  Loop loop;
+  auto store = std::make_unique<history::Store>(
+      [&disk](std::string&) { return std::make_unique<StalledDisk::Writes>(disk); },
+      history::Store::Bounds{.pause = std::chrono::milliseconds(1)});
+  loop.monitor.records_to(*store);
+  loop.server.listens_to(*store);
+  std::string why;
+  Client* client = loop.monitor.join({3'000'000, 1000}, hello_of({}), steady_now(), why);
+  ASSERT_NE(client, nullptr) << why;
+  const FakeShim shim(client->page->memfd());
+  std::uint64_t first = 0;  // heartbeat while the disk stands still
+  std::function<void()> watch = [&] {
+    const std::lock_guard lock(disk.mutex);
+    if (disk.stands && first == 0) first = shim.heartbeat();
+    if (first != 0 && shim.heartbeat() - first >= kTicks) return loop.server.stop();
+    loop.server.after(std::chrono::milliseconds(10), watch);
+  };
+  watch();
+  loop.server.run();
+  EXPECT_EQ(store->lost(), 0u);
+  {
+    const std::lock_guard lock(disk.mutex);
+    EXPECT_EQ(disk.written, 0);
+    disk.released = true;
+  }
+  disk.changed.notify_all();
+  store.reset();  // it writes what is left
+  EXPECT_GT(disk.written, 0);
 }
 
 }  // namespace
