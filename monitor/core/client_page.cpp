@@ -381,7 +381,6 @@ void ClientPage::bound_communicators(std::size_t most) {
 std::vector<CommunicatorReport> ClientPage::communicators() const {
   std::vector<CommunicatorReport> out;
   const unsigned slots = std::min(claimed_communicators(), most_communicators_);
-  out.reserve(slots);
   for (unsigned slot = 0; slot < slots; ++slot) {
     const abi::Communicator& from = communicator_at(slot);
     const auto get = [](const auto& word) { return word.load(std::memory_order_relaxed); };
