@@ -33,9 +33,18 @@ Result<PastEvents> read_past_events(MonitorClient& monitor, double seconds,
   }
 }
 
-json past_events_of(MonitorClient& monitor, const std::string& id) {
+json events_of_ended(MonitorClient& monitor, const std::string& id) {
   auto past = read_past_events(monitor, kEver, id);
-  return past ? std::move(past->events) : json::array();
+  json request{{"op", "events"}, {"target", id}, {"since", past ? past->last : 0}};
+  json out = past ? std::move(past->events) : json::array();
+  for (bool more = true; more;) {
+    auto reply = monitor.ask(request);
+    if (!reply) return out;
+    for (json& event : (*reply)["events"]) out.push_back(std::move(event));
+    request["since"] = number_of(*reply, "last");
+    more = truth_of(*reply, "more");
+  }
+  return out;
 }
 
 }  // namespace switchyard::tools

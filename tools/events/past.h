@@ -23,7 +23,8 @@ struct PastEvents {
 Result<PastEvents> read_past_events(MonitorClient& monitor, double seconds,
                                     const std::string& target = "");
 
-// All that the history has of a job; an empty list where it can't be read.
-nlohmann::json past_events_of(MonitorClient& monitor, const std::string& id);
+// All of a job: those of the history, and those that have not come there yet. Fewer where these
+// can't be read.
+nlohmann::json events_of_ended(MonitorClient& monitor, const std::string& id);
 
 }  // namespace switchyard::tools

@@ -137,7 +137,7 @@ json inspect_ended(MonitorClient& monitor, const json& row) {
   if (bill.is_null()) return nullptr;
   add_error(bill);
   json events = json::array();
-  for (const json& event : past_events_of(monitor, id)) {
+  for (const json& event : events_of_ended(monitor, id)) {
     events.push_back({{"time", text_of(event, "time")},
                       {"kind", text_of(event, "kind")},
                       {"text", text_of(event, "text")}});
