@@ -56,13 +56,15 @@ TEST_F(Service, ADoorbellMeansALookAtThePage) {
 TEST_F(Service, APokeMeansALookAtTheSlices) {
   monitor();
   join_it();
-  ASSERT_TRUE(eventually([] { return g_neighbours.applied > 0; }));
-  const std::uint32_t pokes = mover_pokes();
-  for (int round = 0; round < 3; ++round) {
+  const auto poke_and_look = [] {
     const int applied = g_neighbours.applied;
     service::poke();
     EXPECT_TRUE(eventually([&] { return g_neighbours.applied > applied; }));
-  }
+  };
+  // Between two looks it hears what was rung when it joined.
+  for (int round = 0; round < 2; ++round) poke_and_look();
+  const std::uint32_t pokes = mover_pokes();
+  for (int round = 0; round < 3; ++round) poke_and_look();
   EXPECT_EQ(mover_pokes(), pokes);
 }
 
