@@ -17,6 +17,7 @@
 #include <utility>
 
 #include "fake_monitor.h"
+#include "tests/tools/chosen.h"
 #include "tools/base/child.h"
 #include "tools/base/terminal.h"
 #include "tools/top/frame.h"
@@ -237,16 +238,6 @@ TEST(TopModel, WithoutAListingTheLastOneStaysAndItsAgeIsSaid) {
   EXPECT_EQ(model.notice(kNow + seconds(90)), "shown is what was 1m ago: no monitor answers at /x");
   model.take(seen(json::array()), kNow);
   EXPECT_EQ(model.notice(kNow), "");
-}
-
-Selection chosen(std::vector<std::string> words, const std::string& users = "",
-                 const std::string& gpus = "", const std::string& states = "") {
-  Selection out;
-  out.words = std::move(words);
-  out.users = users;
-  out.gpus = gpus;
-  out.states = states;
-  return out;
 }
 
 TEST(TopModel, RowsAreSelectedAsPsSelectsJobsAlsoThoseThatNoJobHas) {

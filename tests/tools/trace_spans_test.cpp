@@ -7,6 +7,7 @@
 
 #include "switchyard/status.h"
 #include "tests/support/seeds.h"
+#include "tests/tools/chosen.h"
 #include "tests/tools/trace_scene.h"
 #include "tools/trace/only.h"
 #include "tools/trace/spans.h"
@@ -321,16 +322,6 @@ TEST(TraceSpans, TurnsThatExcludeEachOtherDoNotOverlap) {
   EXPECT_EQ(at, timeline.to);
   EXPECT_EQ(timeline.users[0].size(), 60'000u);
   EXPECT_EQ(timeline.arrows.size(), 59'999u) << "one to each turn but the first";
-}
-
-Selection chosen(std::vector<std::string> words, const std::string& users = "",
-                 const std::string& gpus = "", const std::string& states = "") {
-  Selection out;
-  out.words = std::move(words);
-  out.users = users;
-  out.gpus = gpus;
-  out.states = states;
-  return out;
 }
 
 // Turns of a and b on the first GPU; c is on the second one.
