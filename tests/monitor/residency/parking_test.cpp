@@ -167,6 +167,18 @@ TEST(Parking, WhereNothingMovesOnTheWaitEnds) {
   EXPECT_EQ(rig.charge(b, 3 * kGiB).verdict, wire::kGpuFull);
 }
 
+TEST(Parking, WhoGaveUpWaitingAndAsksAnewWaitsAnew) {
+  Parkable rig;
+  rig.parks(2 * kGiB);
+  const Joined b = rig.on_second({.name = "b"});
+  ASSERT_EQ(rig.charge(b, 3 * kGiB).verdict, wire::kWait);
+  for (Time passed{0}; passed < kLeavesWithin; passed += seconds(1)) {
+    rig.says_parked(rig.a.lane().parked_bytes - kMiB);
+    rig.pass(seconds(1));
+  }
+  EXPECT_EQ(rig.charge(b, 3 * kGiB).verdict, wire::kWait);
+}
+
 TEST(Parking, AJobThatComesBackToThatGpuWaitsForItToo) {
   Parkable rig;
   const Joined b = rig.on_second({.name = "b", .swappable = "yes"});
