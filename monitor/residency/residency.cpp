@@ -209,9 +209,11 @@ void Residency::divide_host_pool() {
   for (std::size_t i = 0; i < places.size(); ++i) {
     const auto& [client, lane, state] = places[i];
     ResidencyOrder order = state->residency_order;
-    // A slab may be on its way that the limit permitted until now.
-    state->most_pinned = std::max(
-        {limits[i], order.host_limit_bytes, std::min(users[i].pinned_bytes, state->most_pinned)});
+    // A slab may be on its way that the limit permitted until now. The page of a client that
+    // rejoins tells later what it has pinned.
+    const std::uint64_t had =
+        state->carried ? state->most_pinned : std::min(users[i].pinned_bytes, state->most_pinned);
+    state->most_pinned = std::max({limits[i], order.host_limit_bytes, had});
     order.host_limit_bytes = limits[i];
     tell(*client, lane, *state, order);
   }

@@ -299,11 +299,12 @@ TEST_F(GuardedByGates, AHoldIsUndoneAndToldOf) {
 
 TEST_F(GuardedByGates, AHoldIsTheGuardsAlsoBesideALowerLimitOfItsOwn) {
   begin();
+  ASSERT_TRUE(set("train", "guard", "50%")["ok"]);  // its ceiling is 5 %
   ASSERT_TRUE(set("hog", "limit", "1%")["ok"]);
   period = [this] {
     const json on = measures();
     const bool held = on.is_array() && std::find(on.begin(), on.end(), "hold") != on.end();
-    return held ? milliseconds(100) : milliseconds(200);
+    return held ? milliseconds(100) : milliseconds(400);
   };
   ASSERT_TRUE(until([&] {
     const json on = measures();

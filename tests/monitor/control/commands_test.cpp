@@ -311,6 +311,23 @@ TEST(Commands, CreateReservesOnTheVisibleGpusOnly) {
       << "GPU 0 still has room";
 }
 
+TEST(Commands, WhatNamesNoGpuReservesOnNone) {
+  for (const char* visible : {"1,", "1,GPU", "1,GPU-ff"}) {
+    Rig rig(2);
+    rig.ask({{"op", "create"}, {"card", {{"memory", "3GiB"}}}, {"cuda_visible_devices", visible}});
+    EXPECT_EQ(rig.account(0).reserved(), 0u) << visible;
+    EXPECT_EQ(rig.account(1).reserved(), 3 * kGiB) << visible;
+  }
+}
+
+// Instances of one GPU have its index.
+TEST(Commands, AnIndexNamesNoMigInstance) {
+  Rig rig(2);
+  for (std::size_t gpu : {0u, 1u}) rig.monitor.gpus()[gpu].info.mig = true;
+  rig.ask({{"op", "create"}, {"card", {{"memory", "3GiB"}}}, {"cuda_visible_devices", "1"}});
+  for (std::size_t gpu : {0u, 1u}) EXPECT_EQ(rig.account(gpu).reserved(), 3 * kGiB) << gpu;
+}
+
 TEST(Commands, TheAskerKeepsACreatedJobAlive) {
   Rig rig;
   const Answer own =

@@ -199,6 +199,30 @@ TEST_F(EventText, OfSwapsMovesAndRefusals) {
   EXPECT_EQ(text(EventKind::kCommand), "command by root (pid 7)") << "its text is forgotten";
 }
 
+TEST_F(EventText, OfSeveralReasonsThatOfAPersonIsSaid) {
+  const auto both = [](residency::Reason a, residency::Reason b) {
+    return static_cast<unsigned>(a) | static_cast<unsigned>(b);
+  };
+  EXPECT_EQ(text(EventKind::kLeaves, both(residency::Reason::kUser, residency::Reason::kPause)),
+            "its memory leaves: swap-out by root (pid 7)");
+  EXPECT_EQ(text(EventKind::kLeaves, both(residency::Reason::kIdle, residency::Reason::kYield)),
+            "its memory leaves: idle by root (pid 7)");
+}
+
+TEST_F(EventText, OfMemoryBeyondAQuotaOfItsOwnNamesNoCapOfRoots) {
+  Settings settings;
+  settings.caps.memory_bytes = 2 * kGiB;
+  Rig capped(1, 4 * kGiB, settings);
+  const auto refused = [&](const Ask& ask) {
+    const Joined who = capped.join(ask);
+    HistoryEvent event = event_of(EventKind::kMemoryRefused, who.client->job, capped.now);
+    event.reason = wire::kOverQuota;
+    return event_text(capped.monitor, event).find("root allows") != std::string::npos;
+  };
+  EXPECT_TRUE(refused({.name = "without"}));
+  EXPECT_FALSE(refused({.name = "with", .memory = "1GiB"}));
+}
+
 TEST_F(EventText, OfStatesIsThatOfPs) {
   using status::Reason;
   using status::State;

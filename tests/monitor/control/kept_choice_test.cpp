@@ -141,6 +141,15 @@ TEST_F(Audit, OneUserCannotFillTheLog) {
   EXPECT_EQ(log.count(": pause 'y'"), 1u);
 }
 
+TEST_F(Audit, EachCommandOfRootIsLogged) {
+  const LogLines log;
+  Settings roots;
+  roots.owner = 0;
+  Rig rig(1, 4 * kGiB, roots);
+  for (int i = 0; i < 100; ++i) rig.ask({{"op", "pause"}, {"target", "y"}});
+  EXPECT_EQ(log.count(": pause 'y'"), 100u);
+}
+
 TEST_F(Audit, RefusedMemoryIsLoggedOnceAMinuteForEachJob) {
   const LogLines log;
   Rig rig;

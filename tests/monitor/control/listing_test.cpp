@@ -53,5 +53,37 @@ TEST(Listing, ABriefOneComesInPartsLikeAWholeOne) {
   EXPECT_GT(parts, 1u);
 }
 
+// Two processes of one job on one GPU, which have contexts.
+struct TwoProcesses : ::testing::Test {
+  TwoProcesses() {
+    for (const Joined* each : {&first, &second}) each->shim.open_context();
+  }
+  json on_gpu() { return rig.job()["gpus"][0]; }
+
+  Rig rig;
+  Joined first = rig.join({.job = "j", .name = "x", .swappable = "yes"});
+  Joined second = rig.join({.job = "j", .swappable = "yes"});
+};
+
+TEST_F(TwoProcesses, TheirLoadsAreAddedUp) {
+  rig.gpus.load = {{{first.client->peer.pid, 0.25}, {second.client->peer.pid, 0.5}}};
+  rig.pass(seconds(1));
+  EXPECT_EQ(on_gpu()["share_got_ratio"], 0.75);
+}
+
+TEST_F(TwoProcesses, TheActiveOnesSlicesAreShown) {
+  rig.settle({&second});
+  first.lane().compute_slice_applied_us = 11;
+  second.lane().compute_slice_applied_us = 22;
+  EXPECT_EQ(on_gpu()["slice_in_force_us"], 22);
+}
+
+TEST_F(TwoProcesses, AnErrorOfMemoryThatIsBackIsNotShown) {
+  second.shim.swappable(kGiB);
+  second.shim.be_resident(abi::kSwapFailed);
+  rig.pass(milliseconds(50));
+  EXPECT_EQ(on_gpu()["swap_error"], nullptr);
+}
+
 }  // namespace
 }  // namespace switchyard::monitor::test

@@ -131,6 +131,20 @@ TEST(TimelineListing, ManyJobsComeInParts) {
   EXPECT_EQ(names.size(), 300u);
 }
 
+TEST(TimelineListing, AnAnswerHasABoundedNumberOfGates) {
+  Rig rig(16);
+  std::vector<Joined> all;
+  for (const char* job : {"a", "b"}) {
+    for (int i = 0; i < 32; ++i) all.push_back(rig.join({.job = job}, 0, 16));
+  }
+  const json first = timeline_of(rig, "jobs");
+  ASSERT_EQ(first["jobs"].size(), 1u);
+  EXPECT_EQ(first["jobs"][0]["gates"].size(), 512u);
+  const json rest = timeline_of(rig, "jobs", {{"after", first["more_after"]}});
+  EXPECT_EQ(rest["jobs"].size(), 1u);
+  EXPECT_EQ(rest["more_after"], nullptr);
+}
+
 TEST(TimelineListing, ASpanOfTimeIsTheLastOne) {
   Rig rig;
   for (int i = 0; i < 20; ++i) rig.pass(seconds(1));

@@ -107,14 +107,16 @@ TEST_F(Gangs, ARankThatDiesEndsIt) {
   rig.tell("swap-out");
   rig.dies(first);
   rig.pass(milliseconds(2));
-  EXPECT_EQ(answer(Awaits::kOut)["code"], kRefusedByPolicy);
+  const json said = answer(Awaits::kOut);
+  EXPECT_EQ(said["code"], kRefusedByPolicy);
+  EXPECT_NE(said.dump().find("ranks could not be stopped together"), std::string::npos) << said;
   EXPECT_EQ(asked(second), 0u);
 }
 
 TEST_F(Gangs, ResumingEndsIt) {
   count(second, 3);
   rig.tell("pause");
-  rig.tell("resume");
+  EXPECT_EQ(rig.tell("resume")["was_paused"], true) << "it was on its way into its pause";
   EXPECT_EQ(asked(first), 0u);
   rig.pass(cut::kComesWithin);
   EXPECT_FALSE(closed());

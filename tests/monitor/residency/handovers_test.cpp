@@ -103,6 +103,7 @@ TEST(HandOvers, WhatIsPreparedForOneThatAHigherClassOvertakesIsWithdrawn) {
   EXPECT_EQ(rig.charge(c, 3 * kGiB).verdict, wire::kWait);
   rig.monitor.look(rig.now);
   EXPECT_EQ(rig.job(2)["waits_for"], "a") << "what a has kept goes first";
+  EXPECT_NE(rig.job(0)["waits_for"], "a");
   EXPECT_EQ(rig.takes(rig.a), 0u);
   EXPECT_EQ(rig.gives(rig.b), 0u);
 }

@@ -130,6 +130,20 @@ TEST(HostPoolOfAll, WhoSaysThatItPinnedMoreThanItMayTakesOnlyItsOwnShare) {
   EXPECT_GE(rig.limit(late), kGiB) << "what a has given back";
 }
 
+// Under another monitor it was allowed more than it is now.
+TEST(HostPoolOfAll, WhatOneThatRejoinsHasPinnedIsNobodyElses) {
+  HostPool rig;
+  const Joined b = rig.swappable("y", 10 * kGiB);
+  wire::Hello hello = hello_of({.name = "x", .swappable = "yes"}, 1, wire::kRejoin);
+  hello.used_bytes[0] = 10 * kGiB;
+  const Joined a = rig.join_as({rig.next_pid++, 1000}, hello);
+  a.shim.open_context();
+  a.shim.swappable(10 * kGiB);
+  rig.pins(a, 8 * kGiB);
+  EXPECT_EQ(rig.limit(a), 4 * kGiB);
+  EXPECT_EQ(rig.limit(b), 0u) << "nothing is free yet";
+}
+
 // Its room for a move is known before it is told to leave.
 TEST(HostPoolOfAll, WhoIsToldToLeaveKnowsItsLimit) {
   HostPool rig;

@@ -221,6 +221,15 @@ TEST(Memory, ACeilingOfRootsIsNoPromiseAlsoWhenTheJobHasComeBack) {
   EXPECT_EQ(rig.account().reserved(), 0u);
 }
 
+TEST(Memory, ACeilingOfRootsBecomesNoQuotaBeyondWhatIsLeft) {
+  Settings settings;
+  settings.caps.memory_bytes = 3 * kGiB;
+  Rig rig(1, 4 * kGiB, settings);
+  rig.join({.name = "a"});
+  rig.join({.memory = "2GiB"});
+  EXPECT_EQ(rig.ask({{"op", "set"}, {"target", "a"}, {"memory", "3GiB"}})["ok"], false);
+}
+
 TEST(Memory, AnOverdrawnGpuTakesNoCreditOutOfAPromise) {
   Rig rig;  // 4 GiB
   const Joined promised = rig.join({.memory = "2GiB"});

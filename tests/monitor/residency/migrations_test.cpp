@@ -82,6 +82,31 @@ TEST(Migrations, WhatTheDriverRefusesIsWhereItWas) {
   EXPECT_EQ(a.lane().shall_be_on.load(), 1u) << "its next checkpoint brings it back here";
 }
 
+TEST(Migrations, AnEventSaysOnWhichGpuAJobStays) {
+  Moves rig;
+  const Joined a = rig.process(kGiB);
+  rig.migrate();
+  rig.leave({&a});
+  rig.land(a, 0, abi::kSwapNotMoved);
+  rig.come({&a}, 0);
+  rig.pass(milliseconds(50));
+  const std::string said = rig.ask({{"op", "events"}, {"target", "x"}}).dump();
+  EXPECT_NE(said.find("did not move and stays on GPU 0"), std::string::npos) << said;
+}
+
+TEST(Migrations, GpusThatWereNamedAreStillTheJobsAfterwards) {
+  Moves rig;
+  std::string why;
+  const JobCard card = card_of({.job = "x", .name = "x", .swappable = "yes"});
+  ASSERT_NE(rig.monitor.create(card, 1000, 1, {0, 1}, rig.now, why), nullptr) << why;
+  const Joined a = rig.process(kGiB);
+  rig.migrate();
+  rig.leave({&a});
+  rig.land(a, 1);
+  rig.come({&a}, 1);
+  EXPECT_EQ(rig.answer()["gpus"].size(), 2u) << "its next process may use the first one";
+}
+
 TEST(Migrations, WhatDoesNotLeaveIsWhereItWas) {
   Moves rig;
   const Joined a = rig.process(3 * kGiB);
@@ -186,6 +211,26 @@ TEST(Migrations, WhoseMemoryTheDriverRefusesGoesBackAndKeepsNoRoomForEver) {
   EXPECT_NE(rig.answer().dump().find("CUDA error 101"), std::string::npos) << rig.answer();
 }
 
+TEST(Migrations, WhatComesBackIsMeasuredAnew) {
+  Moves rig;
+  const Joined a = rig.process(kGiB);
+  rig.migrate();
+  rig.leave({&a});
+  rig.land(a, 1);
+  const auto comes_to = [&](std::uint64_t bytes, Time span) {
+    a.shim.residency().resident_bytes = bytes;
+    a.shim.say(abi::kReturning, abi::kSwapNoDeviceRoom);
+    rig.pass(span);
+  };
+  comes_to(kGiB / 2, milliseconds(50));
+  comes_to(0, migration::kComesWithin);
+  ASSERT_EQ(rig.job()["state_reason"], "back to GPU 0");
+  rig.leave({&a});
+  rig.land(a, 0);
+  for (unsigned second = 1; second <= 15; ++second) comes_to(second * kMiB, seconds(1));
+  EXPECT_TRUE(rig.answer().is_null()) << "less than had come there, but more and more";
+}
+
 TEST(Migrations, OnlyWhoWasToldToMayChangeTheGpu) {
   Moves rig;
   const Joined a = rig.process(kGiB);
@@ -236,6 +281,16 @@ TEST_P(EndsOnItsWay, TheJobKeepsNoRoomAndIsOnNoMove) {
 INSTANTIATE_TEST_SUITE_P(Migrations, EndsOnItsWay, ::testing::Bool(), [](const auto& way) {
   return way.param ? "InItsCheckpoint" : "WhileItLeaves";
 });
+
+TEST(Migrations, TheEndOfAJobOnItsWayFreesTheRoomThatWasKept) {
+  Moves rig;
+  const Joined a = rig.process(3 * kGiB);
+  rig.migrate();
+  ASSERT_EQ(rig.account(1).free(), kGiB);
+  rig.gpus.uses[0].clear();
+  rig.dies(a);
+  EXPECT_EQ(rig.account(1).free(), 4 * kGiB);
+}
 
 TEST(Migrations, WhatSpeaksAgainstItIsSaidBeforeAnythingIsTouched) {
   Moves rig;
@@ -294,6 +349,26 @@ TEST(Migrations, WhoWaitsForMemoryThereComesFirst) {
   EXPECT_NE(rig.migrate().dump().find("job 'first' waits for memory there"), std::string::npos);
   rig.pass(seconds(2));
   EXPECT_EQ(rig.migrate()["state"], "moving") << "it has given up";
+}
+
+TEST(Migrations, WhoWaitsToComeBackThereComesFirst) {
+  Moves rig;
+  const Joined a = rig.process(kGiB);
+  wire::Hello hello = hello_of({.name = "first", .swappable = "yes"});
+  const Uuid uuid = uuid_of(1);
+  std::copy(uuid.begin(), uuid.end(), hello.uuid[0]);
+  const Joined first = rig.join_as({rig.next_pid++, 1000}, hello);
+  first.shim.open_context();
+  ASSERT_EQ(rig.charge(first, 3 * kGiB).verdict, wire::kGranted);
+  ASSERT_TRUE(first.shim.allocate(3 * kGiB));
+  first.shim.swappable(3 * kGiB);
+  rig.tell("swap-out", "first");
+  first.shim.be_absent();
+  rig.pass(seconds(2));
+  rig.gpus.uses[1][77] = 2 * kGiB;
+  rig.pass(seconds(2));
+  ASSERT_EQ(rig.tell("swap-in", "first")["residency"], "waiting");
+  EXPECT_NE(rig.migrate().dump().find("job 'first' waits for memory there"), std::string::npos);
 }
 
 TEST(Migrations, AJobOnSeveralGpusOrWithoutTheOptionStays) {

@@ -167,6 +167,18 @@ TEST(Parking, WhereNothingMovesOnTheWaitEnds) {
   EXPECT_EQ(rig.charge(b, 3 * kGiB).verdict, wire::kGpuFull);
 }
 
+TEST(Parking, WhoGaveUpWaitingAndAsksAnewWaitsAnew) {
+  Parkable rig;
+  rig.parks(2 * kGiB);
+  const Joined b = rig.on_second({.name = "b"});
+  ASSERT_EQ(rig.charge(b, 3 * kGiB).verdict, wire::kWait);
+  for (Time passed{0}; passed < kLeavesWithin; passed += seconds(1)) {
+    rig.says_parked(rig.a.lane().parked_bytes - kMiB);
+    rig.pass(seconds(1));
+  }
+  EXPECT_EQ(rig.charge(b, 3 * kGiB).verdict, wire::kWait);
+}
+
 TEST(Parking, AJobThatComesBackToThatGpuWaitsForItToo) {
   Parkable rig;
   const Joined b = rig.on_second({.name = "b", .swappable = "yes"});
@@ -202,6 +214,33 @@ TEST(Parking, WhenItComesBackNothingMayBeThereAnyMore) {
   rig.gpus.uses[1].clear();
   rig.pass(seconds(2));
   EXPECT_EQ(rig.account(1).free(), 4 * kGiB);
+}
+
+TEST(Parking, TheRestGoesWhereSomeIsStillParked) {
+  Rig rig(3, 4 * kGiB, with_host_pool(64 * kGiB));
+  const Joined a = rig.runs({.name = "x", .swappable = "yes", .park = "peer"}, 3);
+  ASSERT_TRUE(rig.allocate(a, 2 * kGiB));
+  a.shim.swappable(2 * kGiB);
+  const abi::Residency& words = a.shim.residency();
+  const auto is_there = [&](std::uint64_t parked, std::uint32_t phase) {
+    a.lane().parked_lane = 2;
+    a.lane().parked_bytes = parked;
+    a.shim.residency().resident_bytes = 2 * kGiB - parked;
+    a.shim.say(phase);
+    rig.listed(a) = 2 * kGiB - parked;
+    rig.gpus.uses[1][a.client->peer.pid] = parked;
+    rig.pass(milliseconds(50));
+  };
+  rig.tell("swap-out");
+  ASSERT_EQ(words.park_lane, 2u);
+  is_there(2 * kGiB, abi::kAbsent);
+  rig.gpus.uses[1][77] = kGiB / 2;
+  rig.pass(seconds(2));
+  rig.tell("swap-in");
+  is_there(kGiB, abi::kReturning);
+  rig.tell("swap-out");
+  EXPECT_EQ(words.park_lane, 2u) << "the third GPU has more room";
+  EXPECT_EQ(words.park_bytes, 2 * kGiB);
 }
 
 TEST(Parking, WhoseContextsLeaveParksNothing) {

@@ -30,6 +30,7 @@ TEST_F(Pausing, AJobAloneIsHeldAndGoesOn) {
   EXPECT_EQ(paused["ok"], true) << paused;
   EXPECT_EQ(paused["state"], "paused");
   EXPECT_EQ(paused["pause_seconds"], nullptr);
+  EXPECT_EQ(paused["pause_best_effort"], false);
   EXPECT_TRUE(held(a));
   rig.pass(seconds(100));
   EXPECT_TRUE(held(a));
@@ -171,6 +172,13 @@ TEST_F(PausingDrained, OfAJobThatWroteNoNumbersItIsNotKnown) {
   rig.pass(seconds(100));
   EXPECT_TRUE(a.shim.armed());
   EXPECT_EQ(rig.job()["drained"], nullptr);
+}
+
+TEST_F(PausingDrained, PausedTwiceItIsStillNotKnown) {
+  const Joined a = numbered({.name = "x"});
+  pause("x");
+  rig.pass(seconds(100));
+  EXPECT_EQ(pause("x")["drained"], nullptr) << "its gate was armed when it was shut";
 }
 
 TEST_F(PausingDrained, ThePausedOnesListingSaysItToo) {

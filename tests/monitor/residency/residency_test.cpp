@@ -89,6 +89,17 @@ TEST(Residency, ContextsThatCannotLeaveAreRefusedBeforeAnythingIsTouched) {
   }
 }
 
+TEST(Residency, ContextsOfOneProcessThatCannotLeaveKeepThoseOfTheOthers) {
+  Swaps rig;
+  const Joined older = rig.with({.job = "j", .name = "x"}, kGiB);
+  const Joined other = rig.with({.job = "j"}, kGiB);
+  other.shim.memory().contexts = abi::kContextsMayLeave;
+  const json out =
+      rig.ask({{"op", "pause"}, {"target", "x"}, {"release", true}, {"contexts", true}});
+  EXPECT_EQ(out["code"], kRefusedByPolicy) << out;
+  EXPECT_NE(out.dump().find(std::to_string(older.client->peer.pid)), std::string::npos) << out;
+}
+
 TEST(Residency, ContextsThatTheDriverDoesNotTakeBringTheJobBack) {
   Swaps rig;
   const Joined a = rig.with({.name = "x"}, kGiB);
@@ -124,6 +135,16 @@ TEST(Residency, AJobComesBackOnlyWhenItFits) {
   EXPECT_FALSE(rig.allocate(other, 2 * kGiB)) << "the room is taken before it comes";
   rig.is_back(a);
   EXPECT_EQ(rig.awaited(Awaits::kIn, a)["residency"], "resident");
+}
+
+TEST(Residency, AnEventSaysWhoWantedItBack) {
+  Swaps rig;
+  const Joined a = rig.swapped_out({.name = "x"}, kGiB);
+  rig.ask({{"op", "swap-in"}, {"target", "x"}}, 1000, 55);
+  rig.is_back(a);
+  const std::string said = rig.ask({{"op", "events"}, {"target", "x"}}).dump();
+  const std::string by = " by " + user_name(1000) + " (pid 55)";
+  EXPECT_NE(said.find("its memory returns" + by), std::string::npos) << said;
 }
 
 TEST(Residency, TheEndOfAnotherLetsItInAtOnce) {
