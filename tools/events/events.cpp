@@ -108,18 +108,12 @@ json request_of(const Options& options, std::optional<double> seconds, const std
 // All that there is now. `request` then asks for what comes after it.
 std::optional<Error> read_all(MonitorClient& monitor, const Options& options, json& request,
                               json& events, std::uint64_t& lost) {
-  for (bool more = true; more;) {
-    auto reply = monitor.ask(request);
-    if (!reply) return reply.error();
-    lost += number_of(*reply, "lost");
-    request["since"] = number_of(*reply, "last");
-    request.erase("seconds");
-    more = truth_of(*reply, "more");
-    for (const json& event : list_of(*reply, "events")) events.push_back(event);
+  for (;;) {
+    const auto more = read_remembered(monitor, request, events, lost);
+    if (!more) return more.error();
     // A reader who follows sees each part at once.
-    if (options.follow && !events.empty()) return std::nullopt;
+    if (!*more || (options.follow && !events.empty())) return std::nullopt;
   }
-  return std::nullopt;
 }
 
 // Nullopt: it has one. The monitor knows jobs by the events that it remembers.
@@ -164,8 +158,8 @@ Result<int> tell(const Options& options, std::optional<double> seconds, const st
     const auto none = first && seconds ? why_none(*monitor, target, came) : std::nullopt;
     if (none) return *none;
     const bool nothing = came.empty();
-    if (const auto failed = target.empty() ? filter.keep(*monitor, came) : std::nullopt)
-      return *failed;
+    const auto unknown = target.empty() ? filter.keep(*monitor, came) : std::nullopt;
+    if (unknown) return *unknown;
     show(options, came, lost, first);
     if (!options.follow) return int{kOk};
     if (!output_written()) return int{kFailure};

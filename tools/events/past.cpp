@@ -33,18 +33,34 @@ Result<PastEvents> read_past_events(MonitorClient& monitor, double seconds,
   }
 }
 
-json events_of_ended(MonitorClient& monitor, const std::string& id) {
-  auto past = read_past_events(monitor, kEver, id);
-  json request{{"op", "events"}, {"target", id}, {"since", past ? past->last : 0}};
-  json out = past ? std::move(past->events) : json::array();
-  for (bool more = true; more;) {
-    auto reply = monitor.ask(request);
-    if (!reply) return out;
-    for (json& event : (*reply)["events"]) out.push_back(std::move(event));
-    request["since"] = number_of(*reply, "last");
-    more = truth_of(*reply, "more");
+Result<bool> read_remembered(MonitorClient& monitor, json& request, json& events,
+                             std::uint64_t& lost) {
+  auto reply = monitor.ask(request);
+  if (!reply) return reply.error();
+  lost += number_of(*reply, "lost");
+  request["since"] = number_of(*reply, "last");
+  request.erase("seconds");
+  for (json& event : (*reply)["events"]) events.push_back(std::move(event));
+  return truth_of(*reply, "more");
+}
+
+json remembered_events_of(MonitorClient& monitor, const std::string& id, std::uint64_t since) {
+  json request{{"op", "events"}, {"target", id}};
+  if (since != 0) request["since"] = since;
+  json out = json::array();
+  std::uint64_t lost = 0;
+  for (Result<bool> more = true; more && *more;) {
+    more = read_remembered(monitor, request, out, lost);
   }
   return out;
+}
+
+json events_of_ended(MonitorClient& monitor, const std::string& id) {
+  auto past = read_past_events(monitor, kEver, id);
+  if (!past) return remembered_events_of(monitor, id);
+  json rest = remembered_events_of(monitor, id, past->last);
+  for (json& event : rest) past->events.push_back(std::move(event));
+  return std::move(past->events);
 }
 
 }  // namespace switchyard::tools

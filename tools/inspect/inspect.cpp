@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <climits>
 #include <fstream>
@@ -79,23 +80,20 @@ json processes_of(const json& job) {
   return out;
 }
 
-// What happened to the job, oldest first, as far as the monitor remembers it.
-json events_of(const std::string& id) {
+// The last of what happened to the job, oldest first.
+json shown(const json& events) {
   json out = json::array();
-  json request = {{"op", "events"}, {"target", id}};
-  for (bool more = true; more;) {
-    auto reply = MonitorClient::ask_any(request);
-    if (!reply) return out;  // none of it
-    request["since"] = number_of(*reply, "last");
-    more = truth_of(*reply, "more");
-    for (const json& event : list_of(*reply, "events")) {
-      out.push_back({{"time", text_of(event, "time")},
-                     {"kind", text_of(event, "kind")},
-                     {"text", text_of(event, "text")}});
-      if (out.size() > kMostEvents) out.erase(out.begin());
-    }
+  for (std::size_t i = std::max(events.size(), kMostEvents) - kMostEvents; i < events.size(); ++i) {
+    out.push_back({{"time", text_of(events[i], "time")},
+                   {"kind", text_of(events[i], "kind")},
+                   {"text", text_of(events[i], "text")}});
   }
   return out;
+}
+
+json events_of(const std::string& id) {
+  auto monitor = MonitorClient::connect_reader();
+  return shown(monitor ? remembered_events_of(*monitor, id) : json::array());
 }
 
 // Those that live.
@@ -118,12 +116,6 @@ Result<std::vector<json>> inspect_living(const Selection& selection) {
   return out;
 }
 
-json last_of(json list, std::size_t most) {
-  const std::size_t size = list.size();
-  if (size > most) list.erase(list.begin(), list.end() - static_cast<std::ptrdiff_t>(most));
-  return list;
-}
-
 // `row`: of the history, by job. Null: it is not there any more.
 json inspect_ended(MonitorClient& monitor, const json& row) {
   const std::string id = text_of(row, "job");
@@ -136,16 +128,14 @@ json inspect_ended(MonitorClient& monitor, const json& row) {
   }
   if (bill.is_null()) return nullptr;
   add_error(bill);
-  json events = json::array();
-  for (const json& event : events_of_ended(monitor, id)) {
-    events.push_back({{"time", text_of(event, "time")},
-                      {"kind", text_of(event, "kind")},
-                      {"text", text_of(event, "text")}});
-  }
+  const json events = events_of_ended(monitor, id);
   const std::string told = ended_text(text_of(row, "name"), events);
-  return {{"time", utc_text(std::chrono::system_clock::now())},    {"monitor", nullptr},
-          {"why", told.empty() ? ended_text_of_bill(bill) : told}, {"processes", json::array()},
-          {"events", last_of(std::move(events), kMostEvents)},     {"bill", std::move(bill)}};
+  return {{"time", utc_text(std::chrono::system_clock::now())},
+          {"monitor", nullptr},
+          {"why", told.empty() ? ended_text_of_bill(bill) : told},
+          {"processes", json::array()},
+          {"events", shown(events)},
+          {"bill", std::move(bill)}};
 }
 
 // Of several with the same name that are selected, the last.

@@ -49,7 +49,7 @@ void add_errors(json& gpus) {
     const auto share = real_of(gpu, "share_got_ratio");
     const bool estimated = truth_of(gpu, "share_got_estimated");
     gpu["share_got_error_ratio"] =
-        share ? json(estimated ? *share * kEstimateError : 0.0) : json(nullptr);
+        share ? json(estimated ? error_of_estimate(*share) : 0.0) : json(nullptr);
   }
 }
 

@@ -101,7 +101,7 @@ Cell gpu_percent(const Row& row) {
 Cell error_percent(const Row& row) {
   const auto share = share_of(row);
   if (!share) return "-";
-  return fmt::format("{:.0f}", share->estimated ? 100 * share->ratio * kEstimateError : 0);
+  return fmt::format("{:.0f}", share->estimated ? 100 * error_of_estimate(share->ratio) : 0);
 }
 
 Cell asked_percent(const Row& row) {

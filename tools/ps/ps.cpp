@@ -41,9 +41,10 @@ GPU are the indices of those where it has work or memory. GPU% is what it got of
 on the mean; '~': time slices allot it and nothing measures it. MEM/QUOTA is on these GPUs together.
 The last line counts all jobs. It names idle jobs that hold memory and GPUs that nobody uses.
 
--o wide has more columns: ERR%, by which GPU% may be wrong, ASKED% of the time that the settings ask for, WEIGHT (--share), RESIDENT
-memory of swappable jobs, SLICE, the hardware time slice in force ('default' is the driver's own,
-'!': the driver refused it), and RANKS of its largest NCCL communicator, of how many.
+-o wide has more columns: ERR%, by which GPU% may be wrong, ASKED% of the time that the settings ask
+for, WEIGHT (--share), RESIDENT memory of swappable jobs, SLICE, the hardware time slice in force
+('default' is the driver's own, '!': the driver refused it), and RANKS of its largest NCCL
+communicator, of how many.
 
 STATE says why a job does not run; `switchyard why NAME` says more:
   held: limit 30%           it has used up its --limit

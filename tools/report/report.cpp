@@ -48,8 +48,8 @@ constexpr char kExamples[] = R"(Examples:
       its bill, for an epilog: a line for each of its jobs here, as soon as they have ended
 
 NAME is a job's name or id, the beginning of an id, the PID of a process that lives, or a pattern. A
-job must fit all of the options. With --gpu, all sums are what was had of these GPUs. The other ones
-select jobs, so that the table of unmanaged processes is left out.
+job must fit all of the options. With --gpu, all sums count these GPUs alone. A name or another
+option selects jobs, so the table of unmanaged processes is left out.
 
 Sums are kept by the hour, so a span is of whole hours. TIME on several GPUs adds up. GPU TIME is
 the time that jobs had the GPU; "~" marks a sum that is partly an estimate of a job's part of a GPU.

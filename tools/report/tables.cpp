@@ -304,7 +304,7 @@ std::string report_csv(const std::string& by, const json& rows, const json& unma
 }
 
 void add_error(json& row) {
-  row["gpu_seconds_error"] = real_of(row, "gpu_seconds_estimated").value_or(0) * kEstimateError;
+  row["gpu_seconds_error"] = error_of_estimate(real_of(row, "gpu_seconds_estimated").value_or(0));
 }
 
 std::string bill_text(const json& row) {

@@ -2,11 +2,12 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
+#include <cstdint>
 #include <map>
 #include <string>
 #include <utility>
 
+#include "switchyard/uuid.h"
 #include "switchyard/version.h"
 #include "tools/trace/protobuf.h"
 
@@ -54,7 +55,7 @@ constexpr unsigned kBegin = 1, kEnd = 2, kCounter = 4, kState = 5;  // kType
 constexpr unsigned kAnnotationName = 1, kStringId = 17;             // of an annotation
 }  // namespace event
 namespace attributes {
-constexpr unsigned kAttribute = 1, kKey = 1, kString = 3, kNumber = 2;
+constexpr unsigned kAttribute = 1, kKey = 1, kString = 3;
 }
 
 constexpr std::uint64_t kSequence = 1;
@@ -162,22 +163,6 @@ void Writer::open() {
   write_gpu_info();
 }
 
-// 16 bytes of "GPU-1c2d...", or of "MIG-...": its hexadecimal digits. Empty: it has others.
-std::string uuid_bytes(const std::string& text) {
-  std::string digits;
-  for (const char c : text.substr(std::min<std::size_t>(text.find('-') + 1, text.size()))) {
-    if (c != '-') digits += c;
-  }
-  if (digits.size() != 32 || digits.find_first_not_of("0123456789abcdefABCDEF") != digits.npos) {
-    return {};
-  }
-  std::string out;
-  for (std::size_t i = 0; i < digits.size(); i += 2) {
-    out += static_cast<char>(std::stoul(digits.substr(i, 2), nullptr, 16));
-  }
-  return out;
-}
-
 // As the kernel spells it, of NVML's "00000000:3B:00.0".
 std::string pci_bdf(std::string bus_id) {
   if (bus_id.size() == 16 && bus_id.rfind("0000", 0) == 0) bus_id.erase(0, 4);
@@ -194,8 +179,9 @@ void Writer::write_gpu_info() {
     about.text(gpu_info::kName, fmt::format("GPU {}", gpu.index));
     about.text(gpu_info::kVendor, "NVIDIA");
     about.text(gpu_info::kModel, gpu.name);
-    if (const std::string uuid = uuid_bytes(gpu.uuid); !uuid.empty()) {
-      about.text(gpu_info::kUuid, uuid);
+    std::uint8_t uuid[16];
+    if (parse_uuid(gpu.uuid.c_str(), uuid)) {
+      about.text(gpu_info::kUuid, {reinterpret_cast<const char*>(uuid), sizeof(uuid)});
     }
     if (!gpu.pci_bus_id.empty()) about.text(gpu_info::kPciBdf, pci_bdf(gpu.pci_bus_id));
     all.message(gpu_info::kGpu, about);

@@ -6,6 +6,24 @@
 namespace switchyard::monitor::test {
 namespace {
 
+// A process of another job, with a context on the second GPU alone.
+Joined joins_there(Moves& rig, const Ask& ask) {
+  wire::Hello hello = hello_of(ask);
+  const Uuid uuid = uuid_of(1);
+  std::copy(uuid.begin(), uuid.end(), hello.uuid[0]);
+  Joined out = rig.join_as({rig.next_pid++, 1000}, hello);
+  out.shim.open_context();
+  return out;
+}
+// And with memory that can leave it.
+Joined holds_there(Moves& rig, const Ask& ask, std::uint64_t bytes) {
+  Joined out = joins_there(rig, ask);
+  EXPECT_EQ(rig.charge(out, bytes).verdict, wire::kGranted);
+  EXPECT_TRUE(out.shim.allocate(bytes));
+  out.shim.swappable(bytes);
+  return out;
+}
+
 TEST(Migrations, ContextsAndMemoryLeaveAndComeOnTheOtherGpu) {
   Moves rig;
   const Joined a = rig.process(2 * kGiB);
@@ -338,11 +356,7 @@ TEST(Migrations, AProcessThatHasJustJoinedHasTheLibrary) {
 TEST(Migrations, WhoWaitsForMemoryThereComesFirst) {
   Moves rig;
   const Joined a = rig.process(kGiB);
-  wire::Hello hello = hello_of({.name = "first", .on_oom = "wait"});
-  const Uuid uuid = uuid_of(1);
-  std::copy(uuid.begin(), uuid.end(), hello.uuid[0]);
-  const Joined first = rig.join_as({rig.next_pid++, 1000}, hello);
-  first.shim.open_context();
+  const Joined first = joins_there(rig, {.name = "first", .on_oom = "wait"});
   rig.gpus.uses[1][77] = kGiB;
   rig.pass(seconds(2));
   ASSERT_EQ(rig.charge(first, 4 * kGiB).verdict, wire::kWait);
@@ -354,14 +368,7 @@ TEST(Migrations, WhoWaitsForMemoryThereComesFirst) {
 TEST(Migrations, WhoWaitsToComeBackThereComesFirst) {
   Moves rig;
   const Joined a = rig.process(kGiB);
-  wire::Hello hello = hello_of({.name = "first", .swappable = "yes"});
-  const Uuid uuid = uuid_of(1);
-  std::copy(uuid.begin(), uuid.end(), hello.uuid[0]);
-  const Joined first = rig.join_as({rig.next_pid++, 1000}, hello);
-  first.shim.open_context();
-  ASSERT_EQ(rig.charge(first, 3 * kGiB).verdict, wire::kGranted);
-  ASSERT_TRUE(first.shim.allocate(3 * kGiB));
-  first.shim.swappable(3 * kGiB);
+  const Joined first = holds_there(rig, {.name = "first", .swappable = "yes"}, 3 * kGiB);
   rig.tell("swap-out", "first");
   first.shim.be_absent();
   rig.pass(seconds(2));
@@ -383,14 +390,7 @@ TEST(Migrations, AJobOnSeveralGpusOrWithoutTheOptionStays) {
 TEST(Migrations, ForJobsThatTakeTurnsTheHostMustHoldWhatTheyLackTogether) {
   Moves rig(with_host_pool(kGiB / 2));
   const Joined a = rig.process(2 * kGiB, {.job = "x", .name = "x", .oversubscribe = "yes"});
-  wire::Hello hello = hello_of({.name = "there", .oversubscribe = "yes"});
-  const Uuid uuid = uuid_of(1);
-  std::copy(uuid.begin(), uuid.end(), hello.uuid[0]);
-  const Joined there = rig.join_as({rig.next_pid++, 1000}, hello);
-  there.shim.open_context();
-  ASSERT_EQ(rig.charge(there, 3 * kGiB).verdict, wire::kGranted);
-  ASSERT_TRUE(there.shim.allocate(3 * kGiB));
-  there.shim.swappable(3 * kGiB);
+  const Joined there = holds_there(rig, {.name = "there", .oversubscribe = "yes"}, 3 * kGiB);
   EXPECT_EQ(rig.migrate()["code"], kRefusedByPolicy);
 }
 
