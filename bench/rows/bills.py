@@ -192,8 +192,11 @@ class GangBench:
             job.stop()
         if not works:
             self.step_seconds = RANKS * seconds / steps
-        return {"cell": name, "truth": steps * self.step_seconds, "billed": billed,
-                "estimated": estimated}
+        if self.step_seconds < GANG_KERNEL_US * 1e-6 / 2:
+            raise RigError(f"a step of the gang takes {1e3 * self.step_seconds:.2f} ms, and its "
+                           f"kernel alone {GANG_KERNEL_US / 1e3:.0f}: build rank_steps anew")
+        return {"cell": name, "steps": steps, "truth": steps * self.step_seconds,
+                "billed": billed, "estimated": estimated}
 
     def run(self):
         self.gang.goes_on(time.monotonic())
@@ -277,7 +280,7 @@ def run_gang(rig, report):
     report.keep(gang=cells)
     for cell in cells:
         report.note(cell["cell"], f"{cell['billed']:.3f} s of {cell['truth']:.3f} s",
-                    f"{error(cell):+.2f} %, "
+                    f"{error(cell):+.2f} %, {cell['steps']:.0f} steps, "
                     f"{100 * cell['estimated'] / max(cell['billed'], 1e-9):.0f} % estimated")
         report.at_most("  error, %", abs(error(cell)), GOAL, "{:.2f}")
 
