@@ -112,6 +112,7 @@ Monitor::Changes Monitor::reconfigure(Settings fresh, Time now) {
   policy::Rules rules = scheduler_.rules();
   if (fresh.rules.kind != settings_.rules.kind) rules.kind = fresh.rules.kind;
   if (fresh.rules.minimum != settings_.rules.minimum) rules.minimum = fresh.rules.minimum;
+  if (fresh.rules.slice_us != settings_.rules.slice_us) rules.slice_us = fresh.rules.slice_us;
   if (fresh.rules.foresee != settings_.rules.foresee) rules.foresee = fresh.rules.foresee;
   scheduler_.choose(rules);
   if (fresh.means != settings_.means) scheduler_.choose(fresh.means);

@@ -163,6 +163,7 @@ bool understand_choices(const Reading& reading, Settings& settings) {
       reading.take(Setting::kPolicy, settings.rules.kind, one_of<policy::Kind>(kPolicyNames),
                    kPolicyForms),
       reading.take(Setting::kMinimum, settings.rules.minimum, parse_minimum, kMinimumForms),
+      reading.take(Setting::kSlice, settings.rules.slice_us, parse_slice, kSliceForms),
       reading.take(Setting::kWaits, settings.rules.foresee, foresees, kWaitsForms),
       reading.take(Setting::kBackend, settings.means, one_of<Means>(kMeansNames), kMeansForms)};
   return std::all_of(std::begin(good), std::end(good), [](bool each) { return each; });

@@ -194,6 +194,10 @@ class Rig:
                 return job
         raise RigError(f"ps does not list the job {name}")
 
+    def slice(self, slice):
+        """Of equal jobs: "25ms", unless it is chosen."""
+        self.cli("policy", "--slice", slice)
+
     def means(self, means):
         self.cli("backend", means)
         time.sleep(0.5)

@@ -2,7 +2,7 @@
 
 One warm engine and warm trainings. In each round each load of the engine is asked alone, by the
 driver's default, and in each configuration of Switchyard: `latency` (the engine high, the training
-low) and `throughput` (both normal). A load is a number of requests in flight, or Poisson arrivals
+low) and `throughput` (both normal, with a short slice). A load is a number of requests in flight, or Poisson arrivals
 at two thirds of what the engine does alone. The cells of one load stand next to each other, so a
 drift of the clock meets all of them.
 
@@ -23,6 +23,7 @@ LOWS = {"gpt": ("gpt.py", []), "resnet": ("networks.py", ["--mode", "train", "--
 # Name: the means of enforcement, and the priorities of engine and training.
 CONFIGURATIONS = {"default": ("none", None), "latency": ("auto", ("high", "low")),
                   "throughput": ("auto", ("normal", "normal"))}
+USUAL_SLICE = "25ms"
 OUT_TOKENS = 64
 POISSON = "poisson"
 # Of each metric: the most that p50 and p99 may be over alone, in the configuration for latency.
@@ -35,6 +36,7 @@ def arguments(parser):
     parser.add_argument("--shape", default="qwen3-4b", help="or tiny, qwen3-0.6b, llama-3.1-8b")
     parser.add_argument("--lows", default="gpt,resnet", help="trainings, one after the other")
     parser.add_argument("--loads", default=f"2,8,32,{POISSON}", help="requests in flight")
+    parser.add_argument("--slice", default="4ms", help="in the configuration for throughput")
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--seconds", type=float, default=2.5, help="of a cell, about")
 
@@ -83,6 +85,7 @@ def beside(rig, engine, low, load, seed, configuration):
     if priorities:
         rig.set(engine.name, priority=priorities[0])
         rig.set(low.name, priority=priorities[1])
+    rig.slice(rig.options.slice if configuration == "throughput" else USUAL_SLICE)
     rig.means(means)
     low.start()
     try:

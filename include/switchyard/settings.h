@@ -301,6 +301,7 @@ inline constexpr std::string_view kWaitsNames[] = {"slices", "foreseen"};
 inline constexpr char kWaitsForms[] = "slices or foreseen";
 inline constexpr char kPolicyForms[] = "priority, fair, exclusive or deadline";
 inline constexpr char kMeansForms[] = "auto, slice, gate or none";
+inline constexpr char kSliceForms[] = "a time from 2ms to 100ms";
 inline constexpr char kMinimumForms[] =
     "a part of the GPU's time from 0% to 50%, such as 2% or 0.02, or none (the same as 0%)";
 
@@ -319,6 +320,14 @@ inline std::optional<double> parse_minimum(std::string_view text) {
   if (is_none(text)) return 0;
   const auto ratio = parse_ratio(text);
   return ratio && *ratio <= 0.5 ? ratio : std::nullopt;
+}
+
+// The slice of each of some equal jobs, in microseconds: 2,000 to 100,000.
+inline std::optional<std::uint32_t> parse_slice(std::string_view text) {
+  using std::chrono::milliseconds;
+  const auto slice = parse_seconds(text);
+  if (!slice || *slice < milliseconds(2) || *slice > milliseconds(100)) return std::nullopt;
+  return static_cast<std::uint32_t>(*slice / std::chrono::microseconds(1));
 }
 
 inline bool valid_name(std::string_view text) {

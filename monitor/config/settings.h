@@ -41,6 +41,9 @@ enum class Counts : std::uint8_t { kAtReload, kAtStart };
   SETTING(kMinimum, "monitor.minimum", "--minimum", kAtReload, "2%",                               \
           "the part of the GPU's time that jobs of high priority leave to the others (default: "   \
           "2%)")                                                                                   \
+  SETTING(kSlice, "monitor.slice", "--slice", kAtReload, "25ms",                                   \
+          "the time slice of each of some equal jobs, 2ms to 100ms: with a shorter one they wait " \
+          "less for each other, and the GPU loses more time in switches (default: 25ms)")          \
   SETTING(                                                                                         \
       kWaits, "monitor.waits", "--waits", kAtReload, "foreseen",                                   \
       "how a high job that waits for its CPU is served: slices or foreseen (default: foreseen)")   \

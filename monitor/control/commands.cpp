@@ -314,9 +314,9 @@ json dispatch(Monitor& monitor, const Peer& peer, const json& request, Time now,
 
 std::string rules_text(Monitor& monitor) {
   const policy::Rules& rules = monitor.scheduler().rules();
-  return fmt::format("policy {}, minimum {:.4g}%, waits {}, backend {}", policy_name(rules.kind),
-                     rules.minimum * 100, waits_name(rules),
-                     means_name(monitor.scheduler().chosen()));
+  return fmt::format("policy {}, minimum {:.4g}%, slice {}, waits {}, backend {}",
+                     policy_name(rules.kind), rules.minimum * 100, slice_text(rules),
+                     waits_name(rules), means_name(monitor.scheduler().chosen()));
 }
 
 json dispatch_and_log(Monitor& monitor, const Peer& peer, const json& request, Time now,

@@ -25,6 +25,7 @@ Shown in_force(Monitor& monitor, Shown shown) {
   chosen(Setting::kPolicy, now.kind != began.kind, policy_name(now.kind), "`switchyard policy`");
   chosen(Setting::kMinimum, now.minimum != began.minimum, fmt::format("{:.4g}%", now.minimum * 100),
          "`switchyard policy`");
+  chosen(Setting::kSlice, now.slice_us != began.slice_us, slice_text(now), "`switchyard policy`");
   chosen(Setting::kWaits, now.foresee != began.foresee, waits_name(now), "`switchyard policy`");
   const Means means = monitor.scheduler().chosen();
   chosen(Setting::kBackend, means != monitor.settings().means, means_name(means),

@@ -31,10 +31,13 @@ struct Choice {
 std::string path_of(const Monitor& monitor) { return monitor.settings().socket + ".chosen"; }
 
 json as_json(const policy::Rules& rules, Means means) {
-  return {{"policy", policy_name(rules.kind)},
-          {"minimum_ratio", rules.minimum},
-          {"waits", waits_name(rules)},
-          {"backend", means_name(means)}};
+  json out = {{"policy", policy_name(rules.kind)},
+              {"minimum_ratio", rules.minimum},
+              {"waits", waits_name(rules)},
+              {"backend", means_name(means)}};
+  // Older monitors had no other. So what they wrote is equal to what is written today.
+  if (rules.slice_us != policy::kUsualSliceUs) out["slice_us"] = rules.slice_us;
+  return out;
 }
 
 json options_of(const Monitor& monitor) {
@@ -52,8 +55,12 @@ std::optional<Choice> read_choice(const json& kept, const policy::Rules& base) {
   out.rules.foresee = *waits == 1;
   out.rules.minimum = minimum->get<double>();
   out.means = static_cast<Means>(*means);
-  // What `--minimum` takes.
+  const json slice = kept.value("slice_us", json(policy::kUsualSliceUs));
+  if (!slice.is_number_unsigned()) return {};
+  out.rules.slice_us = slice.get<std::uint32_t>();
+  // What `--minimum` and `--slice` take.
   if (!(out.rules.minimum >= 0 && out.rules.minimum <= 0.5)) return {};
+  if (!parse_slice(slice_text(out.rules))) return {};
   return out;
 }
 
@@ -114,9 +121,9 @@ void restore_choice(Monitor& monitor) {
   }
   monitor.scheduler().choose(choice->rules);
   monitor.scheduler().choose(choice->means);
-  spdlog::info("as chosen before: policy {}, minimum {}, waits {}, backend {}",
-               policy_name(choice->rules.kind), choice->rules.minimum, waits_name(choice->rules),
-               means_name(choice->means));
+  spdlog::info("as chosen before: policy {}, minimum {}, slice {}, waits {}, backend {}",
+               policy_name(choice->rules.kind), choice->rules.minimum, slice_text(choice->rules),
+               waits_name(choice->rules), means_name(choice->means));
 }
 
 }  // namespace switchyard::monitor

@@ -310,6 +310,7 @@ json list_status(Monitor& monitor, Time now) {
                 {"means", means_name(monitor.scheduler().chosen())},
                 {"policy", policy_name(monitor.scheduler().rules().kind)},
                 {"minimum_ratio", monitor.scheduler().rules().minimum},
+                {"slice_us", monitor.scheduler().rules().slice_us},
                 {"waits", waits_name(monitor.scheduler().rules())}});
   json out = {{"monitor", std::move(about)}, {"gpus", std::move(gpus)}};
   if (const std::string problem = monitor.door().problem(); !problem.empty()) {

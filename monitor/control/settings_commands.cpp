@@ -36,6 +36,10 @@ std::string policy_name(policy::Kind kind) {
   return std::string(kPolicyNames[static_cast<std::size_t>(kind)]);
 }
 
+std::string slice_text(const policy::Rules& rules) {
+  return fmt::format("{:g}ms", rules.slice_us / 1e3);
+}
+
 std::string waits_name(const policy::Rules& rules) {
   return std::string(kWaitsNames[rules.foresee ? 1 : 0]);
 }
@@ -107,6 +111,7 @@ json choose_policy(Monitor& monitor, const Peer& peer, const json& request, Time
   policy::Rules rules = monitor.scheduler().rules();
   const auto wanted = text_of(request, "policy");
   const auto minimum = text_of(request, "minimum");
+  const auto slice = text_of(request, "slice");
   const auto waits = text_of(request, "waits");
   if (wanted) {
     const auto kind = position_of(*wanted, kPolicyNames);
@@ -118,12 +123,17 @@ json choose_policy(Monitor& monitor, const Peer& peer, const json& request, Time
     if (!ratio) return nonsense("minimum", *minimum, kMinimumForms);
     rules.minimum = *ratio;
   }
+  if (slice) {
+    const auto us = parse_slice(*slice);
+    if (!us) return nonsense("slice", *slice, kSliceForms);
+    rules.slice_us = *us;
+  }
   if (waits) {
     const auto position = position_of(*waits, kWaitsNames);
     if (!position) return nonsense("waits", *waits, kWaitsForms);
     rules.foresee = *position == 1;
   }
-  if (wanted || minimum || waits) {
+  if (wanted || minimum || slice || waits) {
     if (!owns_the_monitor(peer)) return not_yours("change its policy");
     monitor.scheduler().choose(rules);
     keep_choice(monitor);
@@ -132,6 +142,7 @@ json choose_policy(Monitor& monitor, const Peer& peer, const json& request, Time
   json out = success();
   out["policy"] = policy_name(rules.kind);
   out["minimum_ratio"] = rules.minimum;
+  out["slice_us"] = rules.slice_us;
   out["waits"] = waits_name(rules);
   return out;
 }

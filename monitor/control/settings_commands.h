@@ -25,6 +25,7 @@ nlohmann::json stop_monitor(Monitor& monitor, const Peer& peer, const nlohmann::
 // As `status` shows them.
 std::string policy_name(policy::Kind kind);
 std::string means_name(Means means);
+std::string slice_text(const policy::Rules& rules);  // as parse_slice() reads it
 std::string waits_name(const policy::Rules& rules);
 
 }  // namespace switchyard::monitor

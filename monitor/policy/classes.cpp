@@ -105,7 +105,7 @@ double give_highs_long_slices(Tick& tick, bool greedy) {
   // While they leave a minimum, their round is as short as may be. A client that has one slice in
   // each, or only begins to, waits for it at everything that it does.
   const double round_us =
-      std::max<double>(kGreedyRoundUs, kCyclePerClientUs * static_cast<double>(active.count));
+      std::max<double>(kGreedyRoundUs, kUsualSliceUs * static_cast<double>(active.count));
   const double smallest =
       active.count > 1 && needs_short_slices(tick, is_high) ? kSmallestSliceUs : kHighSliceUs;
   const Scale scale = greedy && active.count != 0
@@ -209,7 +209,7 @@ void share_by_weight(Tick& tick) {
   });
   if (competing.count == 0) return;
   const auto is_low = [](const Rider& rider) { return !rider.high; };
-  const double cycle = needs_short_slices(tick, is_low) ? kShortCycleUs : kCyclePerClientUs;
+  const double cycle = needs_short_slices(tick, is_low) ? kShortCycleUs : tick.rules.slice_us;
   const double smallest = brief != nullptr ? kSmallestRestrainedUs : kSmallestSliceUs;
   const Scale scale =
       fit(cycle * competing.count / competing.sum, competing.least, competing.most, smallest);

@@ -171,8 +171,9 @@ TEST_F(BadInput, AnOptionWithAnEmptyValueEnds2AndIsNotThatWithoutTheOption) {
   auto child = loop({"--name", "train"});
   for (const Words& words :
        {Words{"pause", "train", "--timeout", ""}, Words{"stats", "--interval", ""},
-        Words{"policy", "--minimum", ""}, Words{"policy", "--waits", ""},
-        Words{"migrate", "train", "--to", ""}, Words{"set", "train", "--memory", ""}}) {
+        Words{"policy", "--minimum", ""}, Words{"policy", "--slice", "1ms"},
+        Words{"policy", "--waits", ""}, Words{"migrate", "train", "--to", ""},
+        Words{"set", "train", "--memory", ""}}) {
     const auto end = cli(words);
     EXPECT_EQ(end.status, 2) << words[0];
     expect_one_line(end);

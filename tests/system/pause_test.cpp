@@ -181,6 +181,8 @@ TEST_F(Limits, TheRulesAreChosenAndShown) {
   EXPECT_EQ(cli({"policy", "exclusive", "--minimum", "0.05"}).out, "exclusive, minimum 5%\n");
   EXPECT_EQ(cli({"policy", "--waits", "slices"}).out, "exclusive, minimum 5%, waits slices\n");
   EXPECT_EQ(cli({"policy", "--waits", "foreseen"}).out, "exclusive, minimum 5%\n");
+  EXPECT_EQ(cli({"policy", "--slice", "4ms"}).out, "exclusive, minimum 5%, slice 4ms\n");
+  EXPECT_EQ(cli({"policy", "--slice", "25ms"}).out, "exclusive, minimum 5%\n");
   EXPECT_EQ(cli({"backend", "slice"}).status, 0);
   about = listing("status")["monitor"];
   EXPECT_EQ(about["policy"], "exclusive");

@@ -118,6 +118,15 @@ TEST(Settings, AGuardIsAPartOfTheRate) {
   }
 }
 
+TEST(Settings, ASliceIsOf2To100Milliseconds) {
+  EXPECT_EQ(parse_slice("2ms"), 2'000u);
+  EXPECT_EQ(parse_slice("4.5ms"), 4'500u);
+  EXPECT_EQ(parse_slice("0.1s"), 100'000u);
+  for (const char* wrong : {"", "1.9ms", "101ms", "4us", "none", "-4ms"}) {
+    EXPECT_FALSE(parse_slice(wrong)) << wrong;
+  }
+}
+
 TEST(Settings, NoneClearsWhatAJobMayBeWithout) {
   for (const char* none : {"none", "None", "NONE"}) {
     ASSERT_TRUE(parse_quota(none));

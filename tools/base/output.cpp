@@ -150,6 +150,18 @@ std::string percent_of(const nlohmann::json& object, const char* key) {
   return fmt::format("{:.3g}%", found->get<double>() * 100);
 }
 
+std::string rules_text(const nlohmann::json& reply) {
+  constexpr std::uint64_t kUsualSliceUs = 25'000;
+  const std::uint64_t slice_us = number_of(reply, "slice_us", kUsualSliceUs);
+  std::string out =
+      fmt::format("{}, minimum {}", text_of(reply, "policy"), percent_of(reply, "minimum_ratio"));
+  if (slice_us != kUsualSliceUs) {
+    out += fmt::format(", slice {:g}ms", static_cast<double>(slice_us) / 1e3);
+  }
+  if (text_of(reply, "waits") == "slices") out += ", waits slices";
+  return out;
+}
+
 bool truth_of(const nlohmann::json& object, const char* key) {
   const auto found = object.find(key);
   return found != object.end() && found->is_boolean() && found->get<bool>();

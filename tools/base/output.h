@@ -59,6 +59,8 @@ std::uint64_t number_of(const nlohmann::json& object, const char* key, std::uint
 std::optional<double> real_of(const nlohmann::json& object, const char* key);
 // A ratio as "30%" or "2.5%"; "-" when there is none.
 std::string percent_of(const nlohmann::json& object, const char* key);
+// The policy of a reply, and those of its settings that are not as usual, in one line.
+std::string rules_text(const nlohmann::json& reply);
 bool truth_of(const nlohmann::json& object, const char* key);
 const nlohmann::json& list_of(const nlohmann::json& object, const char* key);
 

@@ -14,6 +14,7 @@ namespace {
 struct Options {
   std::string wanted;
   std::optional<std::string> minimum;
+  std::optional<std::string> slice;
   std::optional<std::string> waits;
   bool json = false;
 };
@@ -29,6 +30,9 @@ constexpr char kExamples[] = R"(Examples:
       the job with the nearest --deadline is scheduled first
   switchyard policy priority --minimum 5%
       priorities and weights, the default; a busy high job leaves 5 % to the others
+  switchyard policy --slice 4ms
+      equal jobs change places every 4 ms instead of 25: a service among them waits less for its
+      turn, and the GPU loses some percent more in switches
   switchyard policy --waits slices
       a low job beside a high one that waits for its CPU has slices of at most 2 ms; by default it
       has longer ones, and its gate closes before the high job's CPU waits
@@ -51,6 +55,12 @@ int policy(const Options& options) {
     }
     request["minimum"] = *options.minimum;
   }
+  if (options.slice) {
+    if (!parse_slice(*options.slice)) {
+      return fail(bad_value("--slice", *options.slice, kSliceForms));
+    }
+    request["slice"] = *options.slice;
+  }
   if (options.waits) {
     if (!position_of(*options.waits, kWaitsNames)) {
       return fail(bad_value("--waits", *options.waits, kWaitsForms));
@@ -63,8 +73,7 @@ int policy(const Options& options) {
     print_json(*reply);
     return kOk;
   }
-  fmt::print("{}, minimum {}{}\n", text_of(*reply, "policy"), percent_of(*reply, "minimum_ratio"),
-             text_of(*reply, "waits") == "slices" ? ", waits slices" : "");
+  fmt::print("{}\n", rules_text(*reply));
   return kOk;
 }
 
@@ -77,6 +86,8 @@ void add_policy(CommandLine& line) {
             fmt::format("{}; without it, shows the policy in force", kPolicyForms))
       .option("--minimum", "PART", options->minimum,
               "the part of the GPU's time that high jobs leave to the others")
+      .option("--slice", "TIME", options->slice,
+              "the time slice of each of some equal jobs, 2ms to 100ms (25ms unless chosen)")
       .option("--waits", "HOW", options->waits,
               fmt::format("how a high job that waits for its CPU is served: {}", kWaitsForms))
       .monitor_options(options->json)

@@ -25,9 +25,7 @@ void print_monitor(const nlohmann::json& monitor) {
              human_seconds(static_cast<double>(number_of(monitor, "uptime_seconds"))),
              truth_of(monitor, "persist") ? "persistent" : "ends after its last job");
   fmt::print("socket  {}\n", text_of(monitor, "socket"));
-  fmt::print("policy  {}, minimum {}{}\n", text_of(monitor, "policy"),
-             percent_of(monitor, "minimum_ratio"),
-             text_of(monitor, "waits") == "slices" ? ", waits slices" : "");
+  fmt::print("policy  {}\n", rules_text(monitor));
   const std::string means = text_of(monitor, "means");
   if (means == "none") {
     fmt::print("{}\n", paint(Tone::kWarning,

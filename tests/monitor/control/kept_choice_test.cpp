@@ -35,15 +35,17 @@ class KeptChoice : public ::testing::Test {
     Rig rig(1, 4 * kGiB, options);
     restore_choice(rig.monitor);
     means = rig.monitor.scheduler().chosen();
+    slice_us = rig.monitor.scheduler().rules().slice_us;
     return rig.monitor.scheduler().rules().kind;
   }
   void choose_fair() {
     Rig rig(1, 4 * kGiB, settings);
-    EXPECT_EQ(rig.ask({{"op", "policy"}, {"policy", "fair"}})["ok"], true);
+    EXPECT_EQ(rig.ask({{"op", "policy"}, {"policy", "fair"}, {"slice", "4ms"}})["ok"], true);
     EXPECT_EQ(rig.ask({{"op", "means"}, {"means", "gate"}})["ok"], true);
   }
   Settings settings;
   Means means = Means::kAuto;
+  std::uint32_t slice_us = 0;
 
  private:
   std::string folder_;
@@ -54,6 +56,17 @@ TEST_F(KeptChoice, OutlivesTheMonitor) {
   choose_fair();
   EXPECT_EQ(next(settings), policy::Kind::kFair);
   EXPECT_EQ(means, Means::kGate);
+  EXPECT_EQ(slice_us, 4'000u);
+}
+
+TEST_F(KeptChoice, OfAnOlderMonitorHasTheUsualSlice) {
+  choose_fair();
+  json kept = json::parse(std::ifstream(file()));
+  EXPECT_EQ(kept.erase("slice_us"), 1u);
+  EXPECT_FALSE(kept["options"].contains("slice_us")) << "an older monitor wrote none";
+  std::ofstream(file()) << kept.dump();
+  EXPECT_EQ(next(settings), policy::Kind::kFair);
+  EXPECT_EQ(slice_us, policy::kUsualSliceUs);
 }
 
 TEST_F(KeptChoice, YieldsToOtherOptions) {
@@ -72,6 +85,10 @@ TEST_F(KeptChoice, IsIgnoredWhereItIsNotOursOrMakesNoSense) {
                                   std::string(100'000, 'x'),
                                   R"({"policy":"fair","waits":"slices","backend":"auto",)"
                                   R"("minimum_ratio":7})",
+                                  R"({"policy":"fair","waits":"slices","backend":"auto",)"
+                                  R"("minimum_ratio":0.1,"slice_us":1999})",
+                                  R"({"policy":"fair","waits":"slices","backend":"auto",)"
+                                  R"("minimum_ratio":0.1,"slice_us":"4ms"})",
                                   R"({"policy":{},"waits":"slices","backend":"auto",)"
                                   R"("minimum_ratio":0.1})"};
   std::size_t ignored = 0;

@@ -197,6 +197,16 @@ TEST(Policy, TwoEqualNormalsGetLongEqualSlices) {
   EXPECT_EQ(plan.clients[1].slices, (Slices{25'000, 25'000}));
 }
 
+TEST(Policy, TheSliceOfEqualsIsChosenAndWeightsHoldBesideIt) {
+  EventLoop event_loop{{{client(1, Priority::kNormal), client(2, Priority::kNormal)}}, {}};
+  event_loop.snapshot.rules.slice_us = 4'000;
+  EXPECT_EQ(event_loop.work({0, 1}).clients[0].slices, (Slices{4'000, 4'000}));
+  event_loop[0].weight = 3;
+  const Plan plan = event_loop.work({0, 1});
+  EXPECT_EQ(plan.clients[0].slices.compute_us, 6'000u);
+  EXPECT_EQ(plan.clients[1].slices.compute_us, 2'000u);
+}
+
 TEST(Policy, AroundAGangThatNeedsItSlicesAreAsShortAsTheDefaults) {
   EventLoop event_loop{{{client(1, Priority::kNormal), client(2, Priority::kNormal)}}, {}};
   event_loop[0].gang = event_loop[0].short_slices = true;

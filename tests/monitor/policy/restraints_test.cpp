@@ -58,7 +58,7 @@ TEST_F(Restraints, TheSlicesOfTheOnlyOneThatIsHeldBackAreShort) {
   const Plan plan = work();
   EXPECT_EQ(shorts(plan), 1u);
   EXPECT_LT(plan.clients[1].slices.compute_us, abi::kShortBelowUs);
-  EXPECT_NEAR(plan.clients[0].slices.compute_us, 2 * kCyclePerClientUs, 500);
+  EXPECT_NEAR(plan.clients[0].slices.compute_us, 2 * kUsualSliceUs, 500);
 }
 
 TEST_F(Restraints, TheSlicesOfTwoThatAreHeldBackAreNotBothShort) {

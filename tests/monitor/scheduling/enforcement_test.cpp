@@ -247,6 +247,10 @@ TEST(PolicyChosen, IsToldToEverybodyAndChangedByTheOwner) {
   told = rig.ask({{"op", "policy"}, {"policy", "deadline"}, {"minimum", "5%"}});
   EXPECT_EQ(told["policy"], "deadline");
   EXPECT_EQ(told["minimum_ratio"], 0.05);
+  EXPECT_EQ(told["slice_us"], 25'000);
+  EXPECT_EQ(rig.ask({{"op", "policy"}, {"slice", "4ms"}})["slice_us"], 4'000);
+  EXPECT_EQ(rig.monitor.scheduler().rules().slice_us, 4'000u);
+  EXPECT_EQ(rig.ask({{"op", "policy"}, {"slice", "5ms"}}, stranger)["code"], kNoPermission);
   EXPECT_EQ(told["waits"], "slices");
   EXPECT_EQ(rig.ask({{"op", "policy"}, {"waits", "foreseen"}})["waits"], "foreseen");
   EXPECT_TRUE(rig.monitor.scheduler().rules().foresee);
@@ -258,7 +262,8 @@ TEST(PolicyChosen, IsToldToEverybodyAndChangedByTheOwner) {
   EXPECT_EQ(rig.ask({{"op", "policy"}, {"minimum", "1%"}}, stranger)["code"], kNoPermission);
   for (const json& bad :
        {json{{"waits", "auto"}}, json{{"policy", "chance"}}, json{{"policy", 7}},
-        json{{"minimum", "51%"}}, json{{"minimum", "-1%"}}, json{{"minimum", json::array()}}}) {
+        json{{"minimum", "51%"}}, json{{"slice", "1ms"}}, json{{"slice", "101ms"}},
+        json{{"slice", 4}}, json{{"minimum", "-1%"}}, json{{"minimum", json::array()}}}) {
     json request = {{"op", "policy"}};
     request.update(bad);
     EXPECT_EQ(rig.ask(request)["code"], kUsage) << bad;
