@@ -39,6 +39,7 @@ def arguments(parser):
     parser.add_argument("--slice", default="4ms", help="in the configuration for throughput")
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--seconds", type=float, default=2.5, help="of a cell, about")
+    parser.add_argument("--eager-prefills", action="store_true", help="CUDA graphs of decoding alone")
 
 
 class Load:
@@ -159,8 +160,9 @@ def run(rig, report: Report):
     report.keep(cells=figures, solo=solos)
     lows = {name: rig.start(name, script, *(given or training_arguments(rig)), priority="low")
             for name, (script, given) in LOWS.items() if name in o.lows.split(",")}
+    prefills = [] if o.eager_prefills else ["--prefill-graphs"]
     engine = engines.Engine(rig, "engine", "--shape", o.shape, "--cache-gib", 8, "--utilization",
-                            0.05, invariant=False, priority="high")
+                            0.05, *prefills, invariant=False, priority="high")
     with engines.none_stays(rig, [engine]):
         rig.say(f"the engine is up: {engine.ready()}")
         for low in lows.values():

