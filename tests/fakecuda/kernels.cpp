@@ -1,6 +1,7 @@
 // What the kernels of examples/kernels/kernels.ptx do, and the library's own, by name, and what
 // they cost.
 #include <string.h>
+#include <unistd.h>
 
 #include "foreign_kernel.h"
 #include "memory.h"
@@ -122,6 +123,26 @@ CUresult use_words(const Launch& l, int gpu) {
   return CUDA_SUCCESS;
 }
 
+// Of tests/conformance/mps_client.cpp. The whole of it is done at once, so a slice does not end it:
+// it meets those alone that run at once with it. A look takes long, for the other side may be off
+// its processor meanwhile.
+CUresult meet(const Launch& l, int gpu) {
+  const Touch touch(gpu, {span_at(l, 5, 4, kWritten)});
+  if (!touch) return CUDA_ERROR_ILLEGAL_ADDRESS;
+  std::uint32_t done = 0, looks = argument<std::uint32_t>(l, 3);
+  for (const auto rounds = argument<std::uint32_t>(l, 2); done < rounds; ++done) {
+    __atomic_store_n(words(l, 0), done + 1, __ATOMIC_RELEASE);
+    while (__atomic_load_n(words(l, 1), __ATOMIC_ACQUIRE) <= done && looks > 0) {
+      --looks;
+      usleep(1'000);
+    }
+    if (looks == 0) break;
+    looks = argument<std::uint32_t>(l, 4);
+  }
+  *words(l, 5) = done;
+  return CUDA_SUCCESS;
+}
+
 CUresult nothing(const Launch&, int) { return CUDA_SUCCESS; }
 
 struct Known {
@@ -147,6 +168,7 @@ constexpr Known kKnown[] = {
        return moving(bytes) + argument<std::uint32_t>(l, 2) * bytes / kBytesPerRoundNs;
      },
      use_words},
+    {"meet", [](const Launch&) { return std::uint64_t{2 * kUs}; }, meet},
     {"switchyard_digest", [](const Launch& l) { return moving(l.grid[0] * (2ull << 20)); },
      compute_digests},
     {"switchyard_square_norm",
