@@ -157,10 +157,10 @@ TEST_F(Mps, TheServersMemoryIsItsOwnAndThatOfAClientEndsWithIt) {
 }
 
 // Kernels of both sides wait for each other, round after round. Kernels that run at once meet
-// within a few looks. By time slices each round takes a slice, which are thousands of looks.
+// within a few looks. By time slices each round takes a slice, which are hundreds of looks or more.
 class Meeting : public Mps {
  protected:
-  static constexpr int kRounds = 200, kPatience = 300, kUntilBothAreThere = 20'000'000;
+  static constexpr int kRounds = 50, kPatience = 60, kUntilBothAreThere = 20'000'000;
 
   static std::vector<int> meet(Client& a, Client& b, int first) {
     Client* const both[] = {&a, &b};
