@@ -76,9 +76,10 @@ def part_of_gpu(rig, part):
 class Engine:
     """One engine. Each call may raise WorkloadFailed. `more`: variables of its environment."""
 
-    def __init__(self, rig, name, *arguments, under="switchyard", invariant=True, more=(), **knobs):
+    def __init__(self, rig, name, *arguments, script="vllm_engine.py", under="switchyard",
+                 invariant=True, more=(), **knobs):
         self.name = name
-        self.warm = rig.start(name, "vllm_engine.py", *arguments, under=under,
+        self.warm = rig.start(name, script, *arguments, under=under,
                               environment={**environment(rig, invariant), **dict(more)}, **knobs)
         self.family = Family(self.warm.process.pid)
 

@@ -34,7 +34,7 @@ from rig.monitor import Monitor
 from rig.process import WORKLOADS, Warm, python, tail
 
 TORCH = ("gpt.py", "networks.py", "jpeg_training.py", "language.py",
-         "vllm_engine.py")  # these have a stand-in on the CPU
+         "vllm_engine.py", "transformers_engine.py")  # these have a stand-in on the CPU
 
 # How long the policy may look back when it decides who is active (2 s), and a little more.
 ACTIVITY_WINDOW = 2.5

@@ -1,31 +1,43 @@
-"""A vLLM engine beside a training: the first token, the time per token, and what the training keeps.
+"""An engine beside a training: the first token, the time per token, and what the training keeps.
 
-One warm engine and warm trainings. In each round each load of the engine is asked alone, by the
-driver's default, and in each configuration of Switchyard: `latency` (the engine high, the training
-low) and `throughput` (both normal, with a short slice). A load is a number of requests in flight, or Poisson arrivals
-at two thirds of what the engine does alone. The cells of one load stand next to each other, so a
-drift of the clock meets all of them.
+vLLM, or with `--engine transformers` the continuous batching of transformers. The training is a
+GPT, a ResNet-50, or two GPTs in an island. In each round each load of the warm engine is asked
+alone, by the driver's default, and in each configuration of Switchyard: `latency` (the engine high,
+the training low) and `throughput` (both low, with a short slice). A load is a number of requests in
+flight, or Poisson arrivals at two thirds of what the engine does alone. The cells of one load stand
+next to each other, so a drift of the clock meets all of them.
 
 The engine's own part of the GPU is what Switchyard bills while it is alone. That is NVML's figure,
 up to a second late, so short cells know it badly.
 """
 
 import time
+from dataclasses import dataclass
 
 from rig import engines
-from rig.process import rate_between
+from rig.process import WorkloadFailed, rate_between
 from rig.report import Report, median, percentile
-from rig.rig import ACTIVITY_WINDOW
-from rows.latency import training_arguments
+from rig.rig import ACTIVITY_WINDOW, RigError
+from rows.latency import tiny, training_arguments
 
-TITLE = "A vLLM engine beside a training"
-LOWS = {"gpt": ("gpt.py", []), "resnet": ("networks.py", ["--mode", "train", "--batch", 128])}
-# Name: the means of enforcement, and the priorities of engine and training.
-CONFIGURATIONS = {"default": ("none", None), "latency": ("auto", ("high", "low")),
-                  "throughput": ("auto", ("normal", "normal"))}
+TITLE = "An engine beside a training"
+# Name: the means of enforcement, and the priority of the engine beside a training of low.
+CONFIGURATIONS = {"default": ("none", None), "latency": ("auto", "high"),
+                  "throughput": ("auto", "low")}
 USUAL_SLICE = "25ms"
-OUT_TOKENS = 64
 POISSON = "poisson"
+
+
+@dataclass
+class Kind:
+    script: str
+    arguments: tuple
+    out: int    # tokens of an answer,
+    waves: int  # and answers of each request in flight, at least: a cell is to take seconds
+
+
+ENGINES = {"vllm": Kind("vllm_engine.py", ("--utilization", 0.05), 64, 4),
+           "transformers": Kind("transformers_engine.py", (), 24, 2)}
 # Of each metric: the most that p50 and p99 may be over alone, in the configuration for latency.
 LATENCY_BOUNDS = {"token_ms": (1.02, 1.05), "first_ms": (1.05, 1.10)}
 NEVER_WORSE = 1.02  # than the default, in the configuration for throughput
@@ -33,26 +45,72 @@ LEAST_LEFT = 0.97
 
 
 def arguments(parser):
+    parser.add_argument("--engine", choices=ENGINES, default="vllm")
     parser.add_argument("--shape", default="qwen3-4b", help="or tiny, qwen3-0.6b, llama-3.1-8b")
-    parser.add_argument("--lows", default="gpt,resnet", help="trainings, one after the other")
+    parser.add_argument("--lows", default="gpt,resnet50",
+                        help="of gpt, resnet50 and island, one after the other")
     parser.add_argument("--loads", default=f"2,8,32,{POISSON}", help="requests in flight")
     parser.add_argument("--slice", default="4ms", help="in the configuration for throughput")
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--seconds", type=float, default=2.5, help="of a cell, about")
-    parser.add_argument("--eager-prefills", action="store_true", help="CUDA graphs of decoding alone")
+    parser.add_argument("--eager-prefills", action="store_true", help="vLLM: CUDA graphs of decodes alone")
+
+
+class Low:
+    """What trains beside the engine: one job, or two in an island."""
+
+    def __init__(self, rig, name):
+        self.name = name
+        if name == "gpt":
+            self.jobs = [rig.start(name, "gpt.py", *training_arguments(rig), priority="low")]
+        elif name == "resnet50":
+            self.jobs = [rig.start(name, "networks.py", "--mode", "train", "--batch",
+                                   2 if tiny(rig) else 128, priority="low")]
+        elif name == "island":
+            environment = rig.island_environment()
+            if environment is None:
+                raise RigError("--lows island: no nvidia-cuda-mps-control here")
+            self.jobs = [rig.start(f"{name}-{i}", "gpt.py", *training_arguments(rig, 4),
+                                   priority="low", co_run=True, environment=environment)
+                         for i in range(2)]
+        else:
+            raise RigError(f"--lows: {name} is none of gpt, resnet50 and island")
+
+    def ready(self):
+        for job in self.jobs:
+            job.ready(150)
+
+    def start(self):
+        for job in self.jobs:
+            job.start()
+
+    def stop(self):
+        """What each did."""
+        for job in self.jobs:
+            job.send(stop=True)
+        return [job.receive(60) for job in self.jobs]
+
+    def alone(self, seconds):
+        """Steps per second of the first, alone."""
+        return self.jobs[0].run(seconds)["steps_per_second"]
+
+    def end(self):
+        for job in self.jobs:
+            job.end()
 
 
 class Load:
     """Requests of one kind. How many make a cell follows from what the engine does alone."""
 
-    def __init__(self, name):
+    def __init__(self, name, kind):
         self.name = name
+        self.kind = kind
         self.how = {} if name == POISSON else {"in_flight": int(name)}
-        self.requests = 4 * self.how.get("in_flight", 8)
+        self.requests = kind.waves * self.how.get("in_flight", 8)
 
     def ask(self, rig, engine, seed):
-        return engine.ask(120, requests=rig.counted(self.requests), out=OUT_TOKENS, seed=seed,
-                          clear=True, **self.how)
+        return engine.ask(120, requests=rig.counted(self.requests), seed=seed, clear=True,
+                          out=self.kind.out, **self.how)
 
     def fit(self, rig, said):
         """For cells of the length that was asked for."""
@@ -82,10 +140,9 @@ def alone(rig, engine, load, seed):
 
 
 def beside(rig, engine, low, load, seed, configuration):
-    means, priorities = CONFIGURATIONS[configuration]
-    if priorities:
-        rig.set(engine.name, priority=priorities[0])
-        rig.set(low.name, priority=priorities[1])
+    means, priority = CONFIGURATIONS[configuration]
+    if priority:
+        rig.set(engine.name, priority=priority)
     rig.slice(rig.options.slice if configuration == "throughput" else USUAL_SLICE)
     rig.means(means)
     low.start()
@@ -94,7 +151,7 @@ def beside(rig, engine, low, load, seed, configuration):
         said = load.ask(rig, engine, seed)
     finally:
         trained = low.stop()
-    said["low"] = rate_between(trained, said["begun"], said["ended"])
+    said["low"] = sum(rate_between(each, said["begun"], said["ended"]) for each in trained)
     rig.means("auto")
     return said
 
@@ -108,6 +165,23 @@ def measure(rig, engine, low, loads, cells):
             for name in CONFIGURATIONS:
                 rig.say(f"beside {low.name}, {load.name}, {name}, round {seed}")
                 kinds[name].append(beside(rig, engine, low, load, seed, name))
+
+
+def beside_one(rig, engine, name, loads, solos, cells):
+    """All cells beside one kind of training; why there are no more, if it failed."""
+    low = None
+    try:
+        low = Low(rig, name)
+        low.ready()
+        solos[name] = low.alone(rig.scaled(3))
+        measure(rig, engine, low, loads, cells)
+    except WorkloadFailed as failure:  # beside others it may work
+        rig.say(str(failure))
+        return failure.why
+    finally:
+        if low:
+            low.end()
+    return ""
 
 
 def together(cells, metric):
@@ -158,22 +232,28 @@ def run(rig, report: Report):
     o = rig.options
     figures, solos = {}, {}
     report.keep(cells=figures, solo=solos)
-    lows = {name: rig.start(name, script, *(given or training_arguments(rig)), priority="low")
-            for name, (script, given) in LOWS.items() if name in o.lows.split(",")}
-    prefills = [] if o.eager_prefills else ["--prefill-graphs"]
-    engine = engines.Engine(rig, "engine", "--shape", o.shape, "--cache-gib", 8, "--utilization",
-                            0.05, *prefills, invariant=False, priority="high")
+    kind = ENGINES[o.engine]
+    report.row += f"-{o.engine}" * (o.engine != "vllm")  # a file of its own
+    more = ["--prefill-graphs"] if o.engine == "vllm" and not o.eager_prefills else []
+    engine = engines.Engine(rig, "engine", "--shape", o.shape, "--cache-gib", 8, *kind.arguments,
+                            *more, script=kind.script, invariant=False, priority="high")
     with engines.none_stays(rig, [engine]):
         rig.say(f"the engine is up: {engine.ready()}")
-        for low in lows.values():
-            low.ready()
-        loads = [Load(name) for name in o.loads.split(",")]
+        loads = [Load(name, kind) for name in o.loads.split(",")]
         warm_up(rig, engine, sorted(loads, key=lambda load: load.name == POISSON))
-        for name, low in lows.items():
-            solos[name] = low.run(rig.scaled(3))["steps_per_second"]
-            measure(rig, engine, low, loads, figures.setdefault(name, {}))
+        for name in o.lows.split(","):
+            figures[name] = {}
+            try:
+                failure = beside_one(rig, engine, name, loads, solos, figures[name])
+            except RigError as error:  # the time is over: what there is is judged
+                report.judge(name, str(error), "no failure", False)
+                break
+            if failure:
+                report.judge(name, failure, "no failure", False)
     for name, cells in figures.items():
         for load, kinds in cells.items():
+            if not all(kinds.values()):
+                continue  # the time was over
             what = f"{name}, {load}" + ("" if load == POISSON else " in flight")
             judge_latency(report, what, kinds)
             judge_throughput(report, what, kinds, solos[name])

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "driver.h"
+#include "mps_client.h"
 
 namespace conformance {
 namespace {
@@ -130,6 +131,7 @@ int child_main(const std::string& name) {
   if (name == "visible-one") return visible_one();
   if (name == "visible-none") return visible_none();
   if (name == "die") return die();
+  if (name == "mps") return mps_child();
   return checkpoint_child(name);
 }
 

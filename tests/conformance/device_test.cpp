@@ -1,5 +1,4 @@
 // Devices, contexts, processes.
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -122,19 +121,14 @@ TEST_F(Processes, SeeTheGpusOfTheVariableAlone) {
   CUuuid uuid{};
   ASSERT_CU(CU(cuDeviceGetCount)(&count));
   ASSERT_CU(CU(cuDeviceGetUuid)(&uuid, count - 1));
-  const auto* b = reinterpret_cast<const unsigned char*>(uuid.bytes);
-  char text[64];
-  snprintf(text, sizeof text,
-           "GPU-%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x", b[0], b[1],
-           b[2], b[3], b[4], b[5], b[6], b[7], b[8], b[9], b[10], b[11], b[12], b[13], b[14],
-           b[15]);
+  const std::string text = uuid_text(uuid);
   const std::string bytes(reinterpret_cast<const char*>(&uuid), sizeof uuid);
   {
     const Visible one(text);
     EXPECT_EQ(0, run_child("visible-one", bytes));
   }
   {
-    const Visible until_the_first_bad(std::string(text) + ",no-gpu,0");
+    const Visible until_the_first_bad(text + ",no-gpu,0");
     EXPECT_EQ(0, run_child("visible-one", bytes));
   }
   for (const char* none : {"-1", "no-gpu"}) {

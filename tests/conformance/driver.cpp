@@ -1,5 +1,6 @@
 #include "driver.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
@@ -38,6 +39,17 @@ std::string error_name(CUresult code) {
   const char* name = nullptr;
   CU(cuGetErrorName)(code, &name);
   return name ? name : "error " + std::to_string(code);
+}
+
+std::string uuid_text(const CUuuid& uuid) {
+  std::string text = "GPU-";
+  for (std::size_t i = 0; i < sizeof uuid.bytes; ++i) {
+    char byte[4];
+    snprintf(byte, sizeof byte, "%02x", static_cast<unsigned char>(uuid.bytes[i]));
+    if (i == 4 || i == 6 || i == 8 || i == 10) text += '-';
+    text += byte;
+  }
+  return text;
 }
 
 void Gpu::SetUp() {

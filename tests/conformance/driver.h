@@ -34,6 +34,7 @@ Type call(const char* symbol) {
 }
 
 std::string error_name(CUresult code);
+std::string uuid_text(const CUuuid& uuid);  // as CUDA_VISIBLE_DEVICES takes it
 
 // Opens a held stream even when an assertion ends the test early.
 struct Opener {

@@ -1,6 +1,9 @@
 // What the kernels of examples/kernels/kernels.ptx do, and the library's own, by name, and what
 // they cost.
 #include <string.h>
+#include <unistd.h>
+
+#include <functional>
 
 #include "foreign_kernel.h"
 #include "memory.h"
@@ -163,36 +166,70 @@ const Known* known(const Launch& launch) {
 
 }  // namespace
 
-struct ForeignRun {
-  int gpu = 0;
-  ForeignKernel* kernel = nullptr;
-  void* run = nullptr;
+struct LongRun {
+  std::function<bool()> poll;
   CUresult result = CUDA_SUCCESS;
 };
 
-std::shared_ptr<ForeignRun> begin_foreign(const Launch& launch, int gpu) {
-  if (launch.kernel->name != "fakecuda_foreign") return nullptr;
-  auto run = std::make_shared<ForeignRun>();
-  run->gpu = gpu;
-  run->kernel = reinterpret_cast<ForeignKernel*>(argument<std::uint64_t>(launch, 0));
-  return run;
-}
+namespace {
 
-bool poll_foreign(ForeignRun& run) {
-  Touch touch(run.gpu);
-  for (std::size_t i = 0; i < run.kernel->span_count; ++i) {
-    const ForeignSpan& span = run.kernel->spans[i];
+bool touches(int gpu, const ForeignKernel& kernel) {
+  Touch touch(gpu);
+  for (std::size_t i = 0; i < kernel.span_count; ++i) {
+    const ForeignSpan& span = kernel.spans[i];
     if (span.bytes != 0 && !touch.add({span.address, span.bytes, kWritten})) break;
   }
-  if (!touch) {
-    run.result = CUDA_ERROR_ILLEGAL_ADDRESS;
-    return true;
-  }
-  if (run.run == nullptr) run.run = run.kernel->begin(run.kernel);
-  return run.kernel->poll(run.run);
+  return bool(touch);
 }
 
-CUresult result_of(const ForeignRun& run) { return run.result; }
+void begin_foreign(LongRun& run, const Launch& launch, int gpu) {
+  auto* kernel = reinterpret_cast<ForeignKernel*>(argument<std::uint64_t>(launch, 0));
+  run.poll = [&run, gpu, kernel, begun = static_cast<void*>(nullptr)]() mutable {
+    if (!touches(gpu, *kernel)) {
+      run.result = CUDA_ERROR_ILLEGAL_ADDRESS;
+      return true;
+    }
+    if (begun == nullptr) begun = kernel->begin(kernel);
+    return kernel->poll(begun);
+  };
+}
+
+// As tests/conformance/mps_client.cpp. A look takes 20 us of the GPU, so those that a side has
+// patience for fit into one slice. The sleep is for the other side, which may have no processor.
+void begin_meeting(LongRun& run, const Launch& launch, int gpu) {
+  constexpr unsigned kLookUs = 5'000;
+  run.poll = [&run, launch, gpu, done = 0u, looks = argument<std::uint32_t>(launch, 3)]() mutable {
+    const Touch touch(gpu, {span_at(launch, 5, 4, kWritten)});
+    if (!touch) {
+      run.result = CUDA_ERROR_ILLEGAL_ADDRESS;
+      return true;
+    }
+    const auto rounds = argument<std::uint32_t>(launch, 2);
+    if (done < rounds) __atomic_store_n(words(launch, 0), done + 1, __ATOMIC_RELEASE);
+    while (done < rounds && __atomic_load_n(words(launch, 1), __ATOMIC_ACQUIRE) > done) {
+      if (++done < rounds) __atomic_store_n(words(launch, 0), done + 1, __ATOMIC_RELEASE);
+      looks = argument<std::uint32_t>(launch, 4);
+    }
+    *words(launch, 5) = done;
+    if (done == rounds || --looks == 0) return true;
+    usleep(kLookUs);
+    return false;
+  };
+}
+
+}  // namespace
+
+std::shared_ptr<LongRun> begin_long(const Launch& launch, int gpu) {
+  const std::string& name = launch.kernel->name;
+  auto run = std::make_shared<LongRun>();
+  if (name == "fakecuda_foreign") begin_foreign(*run, launch, gpu);
+  if (name == "meet") begin_meeting(*run, launch, gpu);
+  return run->poll ? run : nullptr;
+}
+
+bool poll_long(LongRun& run) { return run.poll(); }
+
+CUresult result_of(const LongRun& run) { return run.result; }
 
 std::uint64_t kernel_cost_ns(const Launch& launch) {
   const Known* entry = known(launch);

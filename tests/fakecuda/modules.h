@@ -43,12 +43,13 @@ void forget(Module* module);
 std::uint64_t kernel_cost_ns(const Launch& launch);
 // On that GPU: CUDA_SUCCESS, or what it did wrong.
 CUresult run_kernel(const Launch& launch, int gpu);
-// One run of a kernel that another library computes (foreign_kernel.h); null: it is none.
-struct ForeignRun;
-std::shared_ptr<ForeignRun> begin_foreign(const Launch& launch, int gpu);
+// One run of a kernel that goes on until something happens, such as one that another library
+// computes (foreign_kernel.h); null: it is none.
+struct LongRun;
+std::shared_ptr<LongRun> begin_long(const Launch& launch, int gpu);
 // True: it is done, also when it did wrong.
-bool poll_foreign(ForeignRun& run);
-CUresult result_of(const ForeignRun& run);
+bool poll_long(LongRun& run);
+CUresult result_of(const LongRun& run);
 
 // Packs the arguments of a launch; false when they are missing.
 bool pack_arguments(Launch& launch, void** params, void** extra);

@@ -131,10 +131,9 @@ Work kernel_work(std::shared_ptr<Launch> launch) {
   work.launch = launch;
   work.make = [launch](Stream* stream) {
     OpRef op;
-    if (const auto foreign = begin_foreign(*launch, stream->context->gpu)) {
-      op = engine_op(stream, kCompute, kernel_cost_ns(*launch),
-                     [foreign] { return result_of(*foreign); });
-      op->condition = [foreign] { return poll_foreign(*foreign); };
+    if (const auto run = begin_long(*launch, stream->context->gpu)) {
+      op = engine_op(stream, kCompute, kernel_cost_ns(*launch), [run] { return result_of(*run); });
+      op->condition = [run] { return poll_long(*run); };
     } else {
       op = engine_op(stream, kCompute, kernel_cost_ns(*launch),
                      [launch, gpu = stream->context->gpu] { return run_kernel(*launch, gpu); });

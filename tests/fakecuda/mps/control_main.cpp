@@ -4,7 +4,7 @@
 //   get_server_list                  the server's pid
 //   get_client_list SERVER           the pids of its clients
 //   terminate_client SERVER CLIENT   that client's calls fail from now on
-//   quit                             the server and the daemon end
+//   quit [-t SECONDS]                the server and the daemon end once all clients have, or then
 //
 // Threading: one thread, one connection at a time.
 #include <errno.h>
@@ -16,6 +16,7 @@
 
 #include <fstream>
 #include <iostream>
+#include <optional>
 #include <sstream>
 
 #include "protocol.h"
@@ -56,11 +57,19 @@ class Server {
     while (fgets(part, sizeof part, from_) && part[0] != '\n') all += part;
     return all;
   }
-  void end() {
-    if (pid_ <= 0) return;
-    kill(pid_, SIGTERM);
-    waitpid(pid_, nullptr, 0);
+  // It waits for its clients; where a limit is given, not for longer.
+  void end(std::optional<int> seconds) {
+    if (pid() <= 0) return;
+    const pid_t server = pid_;
     drop();
+    if (!seconds) {
+      waitpid(server, nullptr, 0);
+      return;
+    }
+    for (int looks = 100 * *seconds; waitpid(server, nullptr, WNOHANG) == 0; --looks) {
+      if (looks <= 0) kill(server, SIGKILL);
+      usleep(10'000);
+    }
   }
 
  private:
@@ -110,7 +119,10 @@ std::string obey(Server& server, const std::string& line, uid_t who, bool& quits
   }
   if (command != "quit") return "Unrecognized command: " + command + "\n";
   quits = true;
-  server.end();
+  std::string option;
+  int seconds = 0;
+  const bool limited = words >> option >> seconds && option == "-t";
+  server.end(limited ? std::optional(seconds) : std::nullopt);
   return "";
 }
 

@@ -1,4 +1,4 @@
-"""Models of vllm_engine.py by their shape alone: a configuration file, written at run time, and
+"""Language models of the engines by their shape alone: a configuration file, written at run time, and
 weights that are drawn. Nothing is downloaded."""
 
 import json
