@@ -256,6 +256,17 @@ TEST_F(Around, AUnitsProgramIsLookedForWhereSystemdLooks) {
   EXPECT_EQ(units[0].starts->version, "0.1.0");
 }
 
+TEST_F(Around, AProgramInTheCurrentFolderIsNoneThatSystemdFinds) {
+  has("/lib/systemd/system/switchyardd.service", "[Service]\nExecStart=switchyardd --system\n");
+  has_program("/here/switchyardd", "switchyardd 0.2.0");
+  const fs::path before = fs::current_path();
+  fs::current_path(root_ + "/here");
+  const auto units = look_at_installation(root_).units;
+  fs::current_path(before);
+  ASSERT_EQ(units.size(), 1u);
+  EXPECT_TRUE(units[0].program_missing);
+}
+
 TEST_F(Around, OneFileByTwoNamesIsOneUnit) {
   has("/usr/lib/systemd/system/switchyardd.service", "[Service]\nExecStart=/usr/bin/switchyardd\n");
   fs::create_directory_symlink("usr/lib", root_ + "/lib");

@@ -126,7 +126,8 @@ std::vector<Unit> units_of_the_system(const std::string& root) {
     }
     if (unit.path.empty()) continue;
     if (const std::string program = program_of(unit.path, root); !program.empty()) {
-      unit.program_missing = ::access(program.c_str(), X_OK) != 0;
+      // A name alone is one that systemd does not find, whatever the current folder has.
+      unit.program_missing = program[0] != '/' || ::access(program.c_str(), X_OK) != 0;
       unit.starts = {program, origin_of(program, root), {}};
       if (!unit.program_missing) unit.starts->version = version_said_by(program);
     }
