@@ -380,9 +380,7 @@ TEST(TraceOnly, TracksOfOtherJobsAreLeftOutAndTheirNamesStay) {
 
 TEST(TraceOnly, ArrowsLeadToTheLanesThatStay) {
   Scene scene(40, 2);
-  const JobKey first = scene.job("first");
-  scene.recording.jobs[first].gpus = {{2, {kRuns, 0}}};
-  scene.recording.jobs[first].gates = {{2, 3, 0}};
+  scene.job("first", kRuns, 2);  // its lane is before theirs, and held all the time
   Timeline timeline = three_jobs(scene);
   const auto ends = [&timeline] {
     std::string out;
