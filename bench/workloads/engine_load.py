@@ -1,5 +1,5 @@
-"""What the engines of language models have in common: their requests, the times of the answers, and
-the lines by which a row talks to them.
+"""The common part of engines of language models: their requests, the times of the answers, and the
+lines by which a row talks to them.
 
 An engine says one line when it has started. From then on it answers each line on stdin with one
 line:

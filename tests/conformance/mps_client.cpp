@@ -24,9 +24,9 @@ constexpr std::size_t kPage = 4096;
 constexpr int kAnswersWithinMs = 60'000;  // the end of a server is felt after seconds
 constexpr std::uint32_t kWords = 1024;
 
-// meet(u64 mine, u64 theirs, u32 rounds, u32 first, u32 patience, u64 met): one thread writes the
-// number of the round and waits until the other side has written it, too. It gives up after
-// `first` looks in the first round and `patience` in each later one. *met: rounds that it did.
+// meet(u64 mine, u64 theirs, u32 rounds, u32 first, u32 patience, u64 met). Its one thread writes
+// the number of the round, and waits until the other side has written it, too. It gives up after
+// `first` looks in the first round, and after `patience` in a later one. *met: rounds that it did.
 constexpr char kMeetPtx[] = R"(
 .version 7.0
 .target sm_50

@@ -40,6 +40,7 @@ class Mps : public Gpu {
     const MpsDaemon::Answer said = daemon_->start();
     ASSERT_EQ(0, said.status);
     ASSERT_TRUE(eventually([&] { return daemon_->ask("get_server_list").status == 0; }));
+    ASSERT_TRUE(eventually([&] { return daemon_->pid() > 0; }));
   }
   Client client(int shared = -1) const { return Client(daemon_->environment(), shared); }
   bool lists(pid_t server, const Client& client) const {
@@ -56,6 +57,15 @@ class Mps : public Gpu {
   void expect_works(Client& client) {
     EXPECT_EQ(kOk, client.begin());
     EXPECT_EQ(kOk, client.ask("work"));
+  }
+  // A client that comes after a failure works, once the server has noticed that.
+  void expect_the_next_works() {
+    std::string said;
+    EXPECT_TRUE(eventually([&] {
+      Client next = client();
+      said = next.begin();
+      return said == kOk && (said = next.ask("work")) == kOk;
+    })) << said;
   }
   // What the client's work ends with.
   static std::string work_until_it_fails(Client& client) {
@@ -88,16 +98,15 @@ TEST_F(Mps, ASecondDaemonInAFolderIsRefused) {
 }
 
 // A caller looks for digits in a list of clients, and for nothing in the other answers.
-TEST_F(Mps, ABadCommandHarmsNobodyAndListsNoClient) {
+TEST_F(Mps, ABadCommandIsAnsweredAndListsNoClient) {
   ASSERT_NO_FATAL_FAILURE(start());
   for (const char* bad : {"get_client_list 1", "terminate_client 1 1", "no_such_command"}) {
     const MpsDaemon::Answer said = daemon_->ask(bad);
     printf("  %s: status %d, \"%s\"\n", bad, said.status, said.text.c_str());
     EXPECT_NE(-1, said.status) << bad << " has no answer";
-    EXPECT_TRUE(said.status != 0 || said.text.find_first_of("0123456789") == std::string::npos)
-        << bad;
     EXPECT_EQ(0, daemon_->ask("get_server_list").status) << "after " << bad;
   }
+  EXPECT_EQ(std::vector<pid_t>(), daemon_->clients(1));
 }
 
 TEST_F(Mps, TheServerStartsAtTheFirstClientAndOutlivesIt) {
@@ -247,8 +256,7 @@ TEST_F(Mps, TheEndOfTheServerIsThatOfItsClientsAndTheNextOneGetsAnother) {
   expect_nothing_outside();
   one.end();
   other.end();
-  Client next = client();
-  expect_works(next);
+  expect_the_next_works();
   EXPECT_NE(server, daemon_->server());
 }
 
@@ -290,12 +298,7 @@ TEST_F(Mps, OnePlantedIllegalAddressXid31ReachesAllClients) {
     EXPECT_EQ("CUDA_ERROR_ILLEGAL_ADDRESS", other.ask("work")) << "and stays";
     expect_nothing_outside();
   }
-  std::string said;
-  EXPECT_TRUE(eventually([&] {
-    Client next = client();
-    said = next.begin();
-    return said == kOk && (said = next.ask("work")) == kOk;
-  })) << said;
+  expect_the_next_works();
 }
 
 }  // namespace

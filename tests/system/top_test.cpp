@@ -291,5 +291,15 @@ TEST_F(Top, WithoutAScreenThereIsAFrame) {
   EXPECT_TRUE(shows("\nonly "));
 }
 
+TEST_F(Top, AFrameHasTheJobsThatAreNamed) {
+  auto daemon = monitor();
+  auto only = loop({"--name", "only"}), other = loop({"--name", "other"});
+  const auto end = cli({"top", "--once", "on*"});
+  EXPECT_EQ(end.status, 0) << end.err;
+  EXPECT_NE(end.out.find("\nonly "), std::string::npos) << end.out;
+  EXPECT_EQ(end.out.find("\nother "), std::string::npos) << end.out;
+  EXPECT_EQ(cli({"top", "--once", "none"}).status, 4);
+}
+
 }  // namespace
 }  // namespace switchyard::system_tests

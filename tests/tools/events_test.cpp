@@ -244,5 +244,27 @@ TEST_F(Events, AreSelectedAsPsSelectsJobsAlsoOfThoseThatEnded) {
   EXPECT_EQ(events({"--state", "asleep"}, of_three_jobs).code, kUsage);
 }
 
+TEST_F(Events, APatternWaitsForJobsThatBeginLaterAndANameDoesNot) {
+  std::atomic<int> asked{0};
+  const FakeMonitor::Answer monitor = [&](const json& request) -> json {
+    if (request["op"] == "ps") return {{"ok", true}, {"jobs", json::array()}};
+    if (request["op"] == "status") return {{"ok", true}, {"gpus", json::array()}};
+    if (request.contains("target")) {
+      return {{"ok", false}, {"code", kNoSuchJobOrGpu}, {"error", "no event is about it"}};
+    }
+    if (++asked == 1) return answer({1}, false);
+    if (asked > 2) return {{"ok", false}, {"code", kMonitorUnreachable}, {"error", "it has ended"}};
+    json out = answer({2}, false);
+    out["events"][0]["job"] = "id-late";
+    out["events"][0]["name"] = "late";
+    return out;
+  };
+  EXPECT_EQ(events({"--follow", "missing", "other"}, monitor).code, kNoSuchJobOrGpu);
+  asked = 0;
+  const CommandEnd said = events({"--follow", "la*"}, monitor);
+  EXPECT_EQ(said.code, kMonitorUnreachable) << said.err;
+  EXPECT_NE(said.out.find("event 2"), std::string::npos) << said.out;
+}
+
 }  // namespace
 }  // namespace switchyard::tools

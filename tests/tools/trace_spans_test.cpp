@@ -378,5 +378,23 @@ TEST(TraceOnly, TracksOfOtherJobsAreLeftOutAndTheirNamesStay) {
   EXPECT_TRUE(waits);
 }
 
+TEST(TraceOnly, ArrowsLeadToTheLanesThatStay) {
+  Scene scene(40, 2);
+  scene.job("first", kRuns, 2);  // its lane is before theirs, and held all the time
+  Timeline timeline = three_jobs(scene);
+  const auto ends = [&timeline] {
+    std::string out;
+    for (const Arrow& arrow : timeline.arrows) {
+      out += timeline.jobs[timeline.lanes.at(arrow.from_lane).job].name + ">" +
+             timeline.jobs[timeline.lanes.at(arrow.to_lane).job].name + " ";
+    }
+    return out;
+  };
+  const std::string before = ends();
+  ASSERT_NE(before.find("a>b"), std::string::npos) << before;
+  ASSERT_FALSE(keep_only(timeline, chosen({"a", "b"}), {}));
+  EXPECT_EQ(ends(), before);
+}
+
 }  // namespace
 }  // namespace switchyard::tools::trace

@@ -252,6 +252,17 @@ TEST_F(Trace, PartsArePutTogether) {
   EXPECT_EQ(data["arrows"], (json::array({{0, 40'000, 0, 50'000, 1}})));
 }
 
+TEST_F(Trace, OnlyTheJobsThatAreNamedAreWritten) {
+  const CommandEnd end = trace({"b", "--html", "-o", file_, "--last", "100ms"});
+  EXPECT_EQ(end.code, kOk) << end.err;
+  const json lanes = json::parse(data_of(written()))["lanes"];
+  ASSERT_EQ(lanes.size(), 1u);
+  EXPECT_EQ(lanes[0]["name"], "b");
+  const std::string before = written();
+  EXPECT_EQ(trace({"none", "-o", file_, "--last", "100ms"}).code, kNoSuchJobOrGpu);
+  EXPECT_EQ(written(), before);
+}
+
 TEST_F(Trace, OnAPipeItIsTheTraceAlone) {
   const CommandEnd end = trace({"-o", "-", "--last", "100ms"});
   EXPECT_EQ(end.code, kOk) << end.err;
