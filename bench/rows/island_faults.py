@@ -23,6 +23,7 @@ MOST_GAP = 1.0       # seconds without a step outside
 BACK_WITHIN = 5.0    # seconds until a new member works
 GIVEN_UP_AFTER = 60  # the same, if none does
 SETTLE = 0.3         # seconds for which a new member must work to count
+REJOINS_WITHIN = 5.0  # seconds until a member that lost its monitor has the next one
 GONE_WITHIN = 40.0   # seconds until no server is left: 10 s after the last member, and its end
 PLANTED_XIDS = {13, 31}  # of the illegal address
 
@@ -229,7 +230,10 @@ class Churn:
         return True
 
     def let_go(self, job):
-        self.ask(op="resume", target=job.name)
+        """None stays paused. One that lost its monitor may not have found the next one."""
+        until = time.monotonic() + REJOINS_WITHIN
+        while not self.ask(op="resume", target=job.name) and time.monotonic() < until:
+            time.sleep(0.1)
         self.paused.discard(job.name)
 
     def see_off(self, island, job):
@@ -291,10 +295,7 @@ class Churn:
     def end(self):
         """Ends all; the answers of the plain jobs."""
         for island, job in self.members():
-            for _ in range(50):  # a job that lost its monitor may not have found the next one
-                if self.ask(op="resume", target=job.name):
-                    break
-                time.sleep(0.1)
+            self.let_go(job)
             self.see_off(island, job)
         stamps = [results(job) for job in self.plain]
         for job in self.plain:

@@ -93,7 +93,6 @@ def parse():
     parser = engine_load.parser()
     parser.add_argument("--utilization", type=float, default=0.9, help="of the memory it sees")
     parser.add_argument("--parallel", type=int, default=1, help="ranks")
-    parser.add_argument("--eager", action="store_true")
     parser.add_argument("--prefill-graphs", action="store_true", help="CUDA graphs of prefills, too")
     parser.add_argument("--sleep", action="store_true", help="sleep mode")
     parser.add_argument("--one-process", action="store_true", help="its core in this process")
