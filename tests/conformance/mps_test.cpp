@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cctype>
 #include <memory>
 #include <thread>
 
@@ -97,13 +98,15 @@ TEST_F(Mps, ASecondDaemonInAFolderIsRefused) {
   EXPECT_EQ(std::vector<pid_t>{first}, daemon_->programs());
 }
 
-// A caller looks for digits in a list of clients, and for nothing in the other answers.
+// A list of clients begins with a PID. The answer for a server that is not there has its number
+// later.
 TEST_F(Mps, ABadCommandIsAnsweredAndListsNoClient) {
   ASSERT_NO_FATAL_FAILURE(start());
   for (const char* bad : {"get_client_list 1", "terminate_client 1 1", "no_such_command"}) {
     const MpsDaemon::Answer said = daemon_->ask(bad);
     printf("  %s: status %d, \"%s\"\n", bad, said.status, said.text.c_str());
     EXPECT_NE(-1, said.status) << bad << " has no answer";
+    EXPECT_FALSE(std::isdigit(static_cast<unsigned char>(said.text[0]))) << said.text;
     EXPECT_EQ(0, daemon_->ask("get_server_list").status) << "after " << bad;
   }
   EXPECT_EQ(std::vector<pid_t>(), daemon_->clients(1));

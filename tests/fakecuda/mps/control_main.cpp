@@ -97,9 +97,11 @@ std::string attach(Server& server, uid_t who) {
 }
 
 // Whether the line names the server that runs.
-bool names(Server& server, std::istringstream& words) {
-  pid_t named = 0;
-  return words >> named && named == server.pid();
+// What is said where the next word is not the server; empty: it is.
+std::string other_than(Server& server, std::istringstream& words) {
+  std::string named;
+  words >> named;
+  return named == std::to_string(server.pid()) ? "" : "Server " + named + " not found\n";
 }
 
 std::string obey(Server& server, const std::string& line, uid_t who, bool& quits) {
@@ -107,17 +109,18 @@ std::string obey(Server& server, const std::string& line, uid_t who, bool& quits
   std::string command;
   words >> command;
   if (command == "attach") return attach(server, who);
-  const std::string none = "Server not found\n";
   if (command == "get_server_list") {
     return server.pid() > 0 ? std::to_string(server.pid()) + "\n" : "";
   }
-  if (command == "get_client_list") return names(server, words) ? server.ask("clients") : none;
-  if (command == "terminate_client") {
-    pid_t client = 0;
-    if (!names(server, words) || !(words >> client)) return none;
-    return server.ask("terminate " + std::to_string(client));
+  if (command == "get_client_list" || command == "terminate_client") {
+    const std::string other = other_than(server, words);
+    if (!other.empty()) return other;
+    if (command == "get_client_list") return server.ask("clients");
+    std::string client;
+    words >> client;
+    return server.ask("terminate " + client);
   }
-  if (command != "quit") return "Unrecognized command: " + command + "\n";
+  if (command != "quit") return "Unknown command \"" + command + "\"\n";
   quits = true;
   std::string option;
   int seconds = 0;

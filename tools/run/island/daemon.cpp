@@ -1,6 +1,7 @@
 #include "tools/run/island/daemon.h"
 
 #include <fmt/format.h>
+#include <sys/types.h>
 
 #include <chrono>
 #include <sstream>
@@ -30,8 +31,9 @@ std::optional<std::string> ask(const std::string& pipe, const std::string& comma
 bool has_clients(const std::string& pipe) {
   std::istringstream servers(ask(pipe, "get_server_list").value_or(""));
   for (std::string server; servers >> server;) {
-    const std::string clients = ask(pipe, "get_client_list " + server).value_or("");
-    if (clients.find_first_of("0123456789") != std::string::npos) return true;
+    // PIDs; of a server that has just ended "Server 17 not found".
+    std::istringstream clients(ask(pipe, "get_client_list " + server).value_or(""));
+    if (pid_t pid = 0; clients >> pid) return true;
   }
   return false;
 }
