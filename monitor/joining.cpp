@@ -16,6 +16,8 @@
 
 namespace switchyard::monitor {
 
+// The job that the process means by an id. A process of a job that went into a container stays in
+// its job, as long as the kernel shows where it comes from.
 Job* Monitor::find_said(const std::string& id, const Peer& peer) {
   if (Job* job = registry_.find_id_of(id, peer.owner())) return job;
   if (peer.container.empty()) return nullptr;
