@@ -1,6 +1,5 @@
 #include "monitor/monitor.h"
 
-#include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
@@ -11,7 +10,6 @@
 #include "monitor/islands/failures.h"
 #include "monitor/islands/loads.h"
 #include "monitor/islands/members.h"
-#include "monitor/platform/text.h"
 #include "monitor/residency/gangs.h"
 
 namespace switchyard::monitor {
@@ -20,7 +18,6 @@ namespace {
 constexpr Time kLoadsEvery = std::chrono::seconds(1);
 // For each sixteen clients, between two looks at all jobs because some client rang.
 constexpr Time kFollowPause = std::chrono::microseconds(160);
-constexpr Time kRefreshPause = std::chrono::milliseconds(50);
 // Shims give their slices back when a monitor is silent for 2 s; before that a fresh monitor can't
 // know who has a short one.
 constexpr Time kQuietAtStart = std::chrono::seconds(3);
@@ -68,76 +65,6 @@ Monitor::Monitor(Gpus& gpus, Settings settings, Time now, std::function<std::uin
   scheduler_.choose(settings_.rules);
 }
 
-// The job that the process means by an id. A process of a job that went into a container stays in
-// its job, as long as the kernel shows where it comes from.
-wire::Charged Monitor::charge(ClientId id, const wire::Charge& asked, Time now) {
-  Client* client = registry_.client(id);
-  if (client == nullptr || asked.lane >= client->page->lane_count()) {
-    return {wire::kOverQuota, 0, 0, 0};
-  }
-  const wire::Charged charged = memory_.charge(*client, asked.lane, asked.bytes, now);
-  const auto lane = client->lanes.find(asked.lane);
-  if (lane != client->lanes.end() && charged.verdict != wire::kGranted &&
-      charged.verdict != wire::kWait) {
-    lane->second.refused_verdict = charged.verdict;
-  }
-  log_refused_memory(*client, asked, charged, now);
-  return charged;
-}
-
-void Monitor::log_refused_memory(const Client& client, const wire::Charge& asked,
-                                 const wire::Charged& charged, Time now) {
-  bool last = false;
-  const auto lane = client.lanes.find(asked.lane);
-  if (charged.verdict == wire::kGranted || charged.verdict == wire::kWait ||
-      lane == client.lanes.end() || !memory_lines_.may(client.job, now, last)) {
-    return;
-  }
-  const std::size_t gpu = lane->second.gpu;
-  note_refused_memory(client, asked, gpu, charged.verdict, now);
-  const Job* job = registry_.find(client.job);
-  const bool capped = !job->knobs.memory && job->ceiling_bytes;
-  const std::string why = charged.verdict == wire::kOverQuota && capped
-                              ? fmt::format("root allows {} here: {}",
-                                            bytes_text(*job->ceiling_bytes), job->ceiling_rule)
-                          : charged.verdict == wire::kOverQuota ? "its quota does not have it"
-                          : charged.verdict == wire::kGpuFull   ? "the GPU does not have it"
-                                                                : "it waited in vain";
-  spdlog::warn(
-      "job '{}' of {}: {} bytes refused to pid {} ({}) on GPU {}: {}; {} are left (once a minute)",
-      job->name, user_name(job->uid), asked.bytes, client.peer.pid, client.process,
-      gpus_[gpu].info.index, why, charged.available_bytes);
-}
-
-// As often as the log has it: a program may ask again and again.
-void Monitor::note_refused_memory(const Client& client, const wire::Charge& asked, std::size_t gpu,
-                                  std::uint32_t verdict, Time now) {
-  HistoryEvent event = event_of(EventKind::kMemoryRefused, client.job, client.peer, now);
-  set_gpu(event, gpu);
-  event.value = asked.bytes;
-  event.reason = static_cast<std::uint8_t>(verdict);
-  journal_.take(event);
-}
-
-wire::Charged Monitor::refresh(ClientId id, const wire::Charge& asked, Time now) {
-  Client* client = registry_.client(id);
-  if (client == nullptr) return {};
-  const auto lane = client->lanes.find(asked.lane);
-  if (lane == client->lanes.end()) return {};
-  const std::size_t gpu = lane->second.gpu;
-  // A new context counts at once, or the quota is overdrawn by it. NVML takes milliseconds, so the
-  // next tick measures a client that refreshes all the time.
-  if (now - std::exchange(lane->second.refreshed_at, now) >= kRefreshPause) {
-    sampler_.measure(gpu, now);
-  } else {
-    gpus_.all()[gpu].stale = true;
-    gpus_.read_credits(gpu);
-  }
-  memory_.rebalance(gpu);
-  memory_.write_pages(gpu, client->job);
-  return {wire::kGranted, 0, 0, gpus_.all()[gpu].account.available(id)};
-}
-
 void Monitor::left(ClientId id, std::shared_ptr<void> watch) {
   Client* client = registry_.client(id);
   if (client == nullptr) return;
@@ -175,8 +102,7 @@ Job* Monitor::create(const JobCard& card, const Owner& owner, pid_t creator,
   if (job == nullptr) return nullptr;
   islands::enter(registry_, *job);
   note_begin(*job, creator, now);
-  job->named.insert(gpus.begin(), gpus.end());
-  job->seen = job->named;
+  job->gpus.create_for(gpus);
   job->asked = card;
   job->creator = creator;
   bound(*job);
@@ -265,14 +191,14 @@ void Monitor::records_to(history::Store& store) {
                      [] { return static_cast<std::int64_t>(std::time(nullptr)); });
 }
 
-void Monitor::pause(Job& job, Time until, Releases releases, Time now) {
+void Monitor::pause(Job& job, const PauseWish& wish, Time now) {
   count_usage(now);
-  const bool leaves = releases != Releases::kNothing;
-  const bool held = job.pause.on && job.pause.at_cut && !leaves;
+  const bool leaves = wish.releases != Releases::kNothing;
+  const bool held = job.pause->on && job.pause->at_cut && !leaves;
   if (!held && gangs::is_gang(registry_, job) && gangs::why_no_cut(registry_, job).empty()) {
-    gangs::hold(job, {.pauses = true, .leaves = leaves, .until = until}, now);
+    gangs::hold(job, {.pauses = true, .leaves = leaves, .until = wish.until, .by = wish.by}, now);
   } else {
-    monitor::pause(job, until, releases, now);
+    monitor::pause(job, wish, now);
   }
   look(now);
 }
@@ -280,23 +206,23 @@ void Monitor::pause(Job& job, Time until, Releases releases, Time now) {
 void Monitor::resume(Job& job, Time now, const std::optional<Peer>& by) {
   count_usage(now);
   gangs::cancel(registry_, job);
-  want_in(job, now);
+  want_in(job, by, now);
   monitor::resume(job, by, now);
   look(now);
 }
 
-void Monitor::swap_out(Job& job, Time now) {
+void Monitor::swap_out(Job& job, Time now, const std::optional<Peer>& by) {
   if (gangs::is_gang(registry_, job)) {
-    gangs::hold(job, {.leaves = true}, now);
+    gangs::hold(job, {.leaves = true, .by = by}, now);
   } else {
-    want_out(job, now);
+    want_out(job, by, now);
   }
   look(now);
 }
 
-void Monitor::swap_in(Job& job, Time now) {
+void Monitor::swap_in(Job& job, Time now, const std::optional<Peer>& by) {
   gangs::cancel(registry_, job);
-  want_in(job, now);
+  want_in(job, by, now);
   look(now);
 }
 

@@ -46,7 +46,7 @@ FLOORS = {
              "doors"],
     "shim/swap": ["mover", "host", "memory", "transfer", "residency", "calls"],
     "monitor": ["platform", "policy", "core", "islands", "config", "accounting", "scheduling", "residency", "status",
-                "statistics", "adaptation", "history", "timeline", "monitor", "joining", "reconfigure", "export",
+                "statistics", "adaptation", "history", "timeline", "monitor", "charging", "joining", "reconfigure", "export",
                 "control", "transport", "command_line", "options", "understand", "reload",
                 "main"],
     "tools": ["entrypoint", "base", "backend", "cdi", "config", "jupyter", "trace",

@@ -42,51 +42,59 @@ bool waits_for_room(const Job& job, const OnGpu& sums) {
   return !job.memory->failure.failed && sums.swap_error == abi::kSwapNoDeviceRoom;
 }
 
+void add_memory(OnGpu& out, const GpuAccounts::Gpu& at, const Client& client, unsigned lane,
+                const Client::Lane& state) {
+  const ResidencyReport& said = state.residency;
+  if (const Account::Holding* holding = at.account.holding(client.id)) {
+    out.used += holding->used() + holding->overhead;
+    out.overhead += holding->overhead;
+    out.away += std::min(said.away_bytes(), holding->used());
+    out.memory.add(client.page->memory(lane), holding->used(), said.total_bytes,
+                   at.memory.total_bytes);
+  }
+  out.host_pool += said.host_bytes;
+  out.parked += state.parker.there;
+  if (state.parker.there != 0) out.parked_on.insert(state.parker.on);
+  if (state.not_parked != nullptr) out.not_parked = state.not_parked;
+  out.moves += said.moves;
+  // The job tells the error of an earlier attempt there, until the next one.
+  if (!said.resident() && said.error != abi::kSwapFine) {
+    out.swap_error = said.error;
+    out.swap_result = said.swap_result;
+  }
+}
+
+void add_work(OnGpu& out, const LaneReport& report, const Client::Lane& state, Time now) {
+  out.launches += report.launches;
+  out.graph_launches += report.graph_launches;
+  out.copies += report.copies;
+  out.link_bytes += report.link_bytes;
+  out.device_bytes += report.device_bytes;
+  out.refusals += report.refusals;
+  if (state.load >= 0) out.load = std::max(out.load, 0.0) + state.load;
+  out.asked = std::max(out.asked, state.share_asked);
+  if (state.share_got >= 0) out.got = std::max(out.got, 0.0) + state.share_got;
+  out.estimated = out.estimated || was_divided(state, now);
+  out.closed |= state.order.closed;
+  out.armed = out.armed || state.order.armed || state.order.closed != 0;
+  out.held_threads += state.gate.held_threads;
+  out.gate_waits += state.gate.waits;
+  out.gate_state = std::max(out.gate_state, state.gate.state);
+}
+
 }  // namespace
 
 OnGpu add_up(Monitor& monitor, const Job& job, std::size_t gpu, Time now) {
   OnGpu out;
-  const GpuAccounts::Gpu& at = monitor.gpus().all()[gpu];
-  const Account& account = at.account;
   for (const ClientId id : job.clients) {
     const Client* client = monitor.registry().client(id);
     if (client == nullptr || client->observer) continue;
     for (const auto& [lane, state] : client->lanes) {
       if (state.gpu != gpu) continue;
       const LaneReport report = client->page->report(lane);
-      if (const Account::Holding* holding = account.holding(id)) {
-        out.used += holding->used() + holding->overhead;
-        out.overhead += holding->overhead;
-        out.away += std::min(state.residency.away_bytes(), holding->used());
-        out.memory.add(client->page->memory(lane), holding->used(), state.residency.total_bytes,
-                       at.memory.total_bytes);
-      }
-      out.host_pool += state.residency.host_bytes;
-      out.parked += state.parker.there;
-      if (state.parker.there != 0) out.parked_on.insert(state.parker.on);
-      if (state.not_parked != nullptr) out.not_parked = state.not_parked;
-      out.moves += state.residency.moves;
-      // The job tells the error of an earlier attempt there, until the next one.
-      if (!state.residency.resident() && state.residency.error != abi::kSwapFine) {
-        out.swap_error = state.residency.error;
-        out.swap_result = state.residency.swap_result;
-      }
-      out.launches += report.launches;
-      out.graph_launches += report.graph_launches;
-      out.copies += report.copies;
-      out.link_bytes += report.link_bytes;
-      out.device_bytes += report.device_bytes;
-      out.refusals += report.refusals;
-      if (state.load >= 0) out.load = std::max(out.load, 0.0) + state.load;
-      out.asked = std::max(out.asked, state.share_asked);
+      add_memory(out, monitor.gpus().all()[gpu], *client, lane, state);
+      add_work(out, report, state, now);
       if (const char* waits_for = monitor.scheduler().waits_for(gpu, id)) out.waits_for = waits_for;
-      if (state.share_got >= 0) out.got = std::max(out.got, 0.0) + state.share_got;
-      out.estimated = out.estimated || was_divided(state, now);
-      out.closed |= state.order.closed;
-      out.armed = out.armed || state.order.armed || state.order.closed != 0;
-      out.held_threads += state.gate.held_threads;
-      out.gate_waits += state.gate.waits;
-      out.gate_state = std::max(out.gate_state, state.gate.state);
       // Of several processes the listing shows an active one's slices.
       if ((state.active && !out.active) || !out.shown) {
         out.shown = true;

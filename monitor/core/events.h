@@ -23,7 +23,7 @@
 //     move ended         residency/migrations.h        who asked            an exit code (status.h)
 //     command            control/commands.h            who asked            number of its text
 //     command refused    control/commands.h            who asked            number of its text
-//     memory refused     monitor.cpp                   the process          bytes
+//     memory refused     charging.cpp                  the process          bytes
 //     process refused    transport/session.h           the process          layout of its page
 //     gate               scheduling/gate_controller.h  the process          bits, as below
 //     slice              scheduling/slice_controller.h the process          microseconds, as below

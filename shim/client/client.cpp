@@ -1,23 +1,18 @@
 #include "shim/client/client.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <pthread.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
-#include <sys/syscall.h>
-#include <sys/time.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include "shim/client/frames.h"
 #include "shim/client/hello.h"
+#include "shim/client/monitor_socket.h"
 #include "shim/client/neighbours.h"
 #include "shim/client/process.h"
+#include "shim/client/served_page.h"
 #include "shim/client/service.h"
 #include "shim/client/settings.h"
 #include "shim/driver.h"
@@ -27,12 +22,10 @@
 #include "shim/own_fd.h"
 #include "shim/reset.h"
 #include "switchyard/paths.h"
-#include "switchyard/trust.h"
 
 namespace switchyard::shim {
 namespace {
 
-constexpr int kAnswerSeconds = 2;  // no wait is longer; a slow monitor is as good as none
 enum Fd { kSocket = 0, kDoorbell = 1, kWake = 2, kFds = 3 };
 
 struct State {
@@ -46,57 +39,10 @@ struct State {
 };
 constinit State g_state;
 
-// Says once why the socket is not used.
-bool distrusted(const char* path, Distrust distrust) {
-  static Once said;
-  if (distrust.what == Distrust::kNothing) return false;
-  const char* text =
-      distrust.what == Distrust::kFolder
-          ? "its folder belongs to that user, or others can write to it; remove the folder"
-          : "that user listens there, not root and not you; remove the socket";
-  log_once(said, Level::kWarn,
-           "the monitor at %s is not used (uid %u): %s, or set SWITCHYARD_SOCKET to a socket that "
-           "you trust",
-           path, distrust.owner, text);
-  return true;
-}
-
-int connect_to(const char* path, const SocketWords& words) {
-  sockaddr_un address{};
-  address.sun_family = AF_UNIX;
-  static_assert(sizeof(address.sun_path) == kSocketPathBytes);
-  ::snprintf(address.sun_path, sizeof(address.sun_path), "%s", path);
-  if (distrusted(path, distrust_folder(path, words))) return -1;
-  const int fd = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  if (fd < 0) return -1;
-  const timeval limit{kAnswerSeconds, 0};
-  if (::setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit)) != 0 ||
-      ::setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit)) != 0 ||
-      ::connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0 ||
-      distrusted(path, distrust_listener(path, fd, words))) {
-    ::close(fd);
-    return -1;
-  }
-  return fd;
-}
-
 // Whether a monitor has had this process as a client.
 bool was_client() {
   return page().head.magic.load(std::memory_order_acquire) == abi::kMagic &&
          g_state.observer.load(std::memory_order_relaxed) == 0;
-}
-
-int connect_monitor() {
-  char path[kSocketPathBytes];
-  const SocketWords words = socket_before();
-  if (!socket_path(path, words)) return -1;
-  const int fd = connect_to(path, words);
-  if (fd >= 0 || ::strcmp(path, kSystemSocket) == 0) return fd;
-  // The monitor of this job may have handed its GPUs over to root's.
-  JobCard card;
-  read_before(card);
-  const bool of_a_job = card.job[0] != '\0' || was_client();
-  return of_a_job && ::access(kSystemSocket, F_OK) == 0 ? connect_to(kSystemSocket, words) : -1;
 }
 
 // A program that only asks NVML has nothing to lose, and its user nothing to know.
@@ -125,58 +71,6 @@ bool receive_welcome(int fd, wire::Welcome& welcome, int (&fds)[kFds]) {
   }
   return header.kind == wire::kWelcome && receive_payload(fd, header, &welcome, sizeof(welcome)) &&
          fds[kFds - 1] >= 0;
-}
-
-// A memfd of the size that was asked for, which nobody can shrink under our feet.
-bool valid_memory(int fd) {
-  struct stat info {};
-  const int seals = ::fcntl(fd, F_GET_SEALS);
-  return ::syscall(SYS_fstat, fd, &info) == 0 && info.st_size == abi::kPageBytes && seals >= 0 &&
-         (seals & F_SEAL_SHRINK) != 0;
-}
-
-// What the monitor serves: sections that this library has named, at the same places. Those that it
-// knows of besides are skipped.
-bool valid_directory(int fd, std::uint32_t& served) {
-  std::uint32_t count = 0;
-  abi::Section sections[abi::kMostSections];
-  if (::pread(fd, &count, sizeof(count), offsetof(abi::Page, head.sections)) != sizeof(count) ||
-      ::pread(fd, sections, sizeof(sections), offsetof(abi::Page, directory)) != sizeof(sections) ||
-      count > abi::kMostSections) {
-    return false;
-  }
-  served = 1u << static_cast<std::uint32_t>(abi::SectionId::kNone);  // there is a monitor
-  for (std::uint32_t i = 0; i < count; ++i) {
-    if (!sections[i].fits(abi::kPageBytes)) return false;
-    for (const abi::Section& mine : abi::kSections) {
-      if (sections[i].id != mine.id) continue;
-      const bool same = sections[i].offset == mine.offset && sections[i].stride == mine.stride &&
-                        sections[i].count <= mine.count;
-      if (!same) return false;
-      served |= 1u << static_cast<std::uint32_t>(mine.id);
-    }
-  }
-  return true;
-}
-
-bool valid_page(int fd, const wire::Welcome& welcome) {
-  if (welcome.layout_version != abi::kLayoutVersion) {
-    log_line(Level::kWarn,
-             "the monitor speaks layout %u of the page and this library %u: install the same "
-             "version of both; this process runs unmanaged",
-             welcome.layout_version, abi::kLayoutVersion);
-    return false;
-  }
-  std::uint32_t served = 0;
-  if (welcome.page_bytes != abi::kPageBytes || !valid_memory(fd) || !valid_directory(fd, served)) {
-    log_line(Level::kWarn,
-             "the monitor's page is not what this library asked for (%u bytes): this process runs "
-             "unmanaged; install the same version of both",
-             welcome.page_bytes);
-    return false;
-  }
-  process().served.store(served, std::memory_order_relaxed);
-  return true;
 }
 
 void close_all(int (&fds)[kFds]) {
@@ -213,14 +107,14 @@ void say_settings_are_ignored() {
 // pre: `lock` is held. Connects, says Hello and takes the page over.
 bool connect_and_join(std::uint32_t flags) {
   if ((flags & wire::kRejoin) == 0 && !card_fits()) return false;
-  const int fd = connect_monitor();
+  const int fd = connect_monitor(was_client());
   if (fd < 0) return false;
   wire::Hello hello{};
   fill_hello(hello, flags);
   wire::Welcome welcome{};
   int fds[kFds] = {-1, -1, -1};
   if (!send_frame(fd, wire::kHello, 1, &hello, sizeof(hello)) ||
-      !receive_welcome(fd, welcome, fds) || !valid_page(fds[0], welcome) ||
+      !receive_welcome(fd, welcome, fds) || !accept_page(fds[0], welcome) ||
       !neighbours::move_to_page(fds[0], hello)) {
     close_all(fds);
     ::close(fd);

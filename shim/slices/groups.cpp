@@ -183,50 +183,66 @@ void log_accepted(const Group& group, std::uint32_t us, const abi::Lane& lane,
            static_cast<unsigned long long>(began_ns), static_cast<unsigned long long>(ended_ns));
 }
 
+// A lane's groups, copied: no call of the driver is made under the lock.
+struct OfLane {
+  Group groups[kMaxGroups];
+  int count = 0;
+  int compute = 0;
+};
+
+void copy_groups(int device, OfLane& out) {
+  const Locked locked(g_state.lock);
+  for (const Group& group : g_state.groups) {
+    if (!group.live || group.device != device) continue;
+    out.groups[out.count++] = group;
+    if (group.compute) ++out.compute;
+  }
+}
+
+void note_in_force(const Group& group, std::uint32_t microseconds) {
+  const Locked locked(g_state.lock);
+  for (Group& live : g_state.groups) {
+    // Where libcuda set its own meanwhile, nobody knows which came last: ask for ours again.
+    if (live.live && live.client == group.client && live.object == group.object &&
+        live.set_by_driver == group.set_by_driver) {
+      live.in_force = microseconds;
+    }
+  }
+}
+
+// False: the driver refused.
+bool give_slice(Group& group, std::uint32_t microseconds, abi::Lane& lane) {
+  const std::uint64_t began_ns = monotonic_ns();
+  const int error = same_file(group) ? set_slice(group, microseconds) : -EBADF;
+  if (error != 0) {
+    lane.slice_error.store(static_cast<std::uint32_t>(error), std::memory_order_relaxed);
+    log_line(Level::kWarn, "slice: %u us on group %08x of GPU %d: refused with %d", microseconds,
+             group.object, group.device, error);
+    return false;
+  }
+  log_accepted(group, microseconds, lane, began_ns);  // before anybody is told
+  lane.slice_calls.fetch_add(1, std::memory_order_relaxed);
+  note_in_force(group, microseconds);
+  group.in_force = microseconds;
+  return true;
+}
+
 // Gives the groups of one lane what is wished, longest first, and says what is in force.
 void apply_to_lane(int device, Wish wish, std::uint32_t seq) {
   abi::Lane& lane = page().lanes[device];
-  Group mine[kMaxGroups];
-  int count = 0;
-  int compute_groups = 0;
-  {
-    const Locked locked(g_state.lock);
-    for (const Group& group : g_state.groups) {
-      if (!group.live || group.device != device) continue;
-      mine[count++] = group;
-      if (group.compute) ++compute_groups;
-    }
-  }
+  OfLane mine;
+  copy_groups(device, mine);
   // Two compute groups of our own would be two short slices on one GPU.
-  if (compute_groups > 1 && wish.compute_us < abi::kShortBelowUs) {
+  if (mine.compute > 1 && wish.compute_us < abi::kShortBelowUs) {
     wish = {abi::kDefaultSliceUs, abi::kDefaultSliceUs};
   }
-  std::uint32_t status = count == 0 ? abi::kSliceNoGroup : abi::kSliceAccepted;
+  std::uint32_t status = mine.count == 0 ? abi::kSliceNoGroup : abi::kSliceAccepted;
   for (int pass = 0; pass < 2; ++pass) {  // 0: raise, 1: lower
-    for (int i = 0; i < count; ++i) {
-      Group& group = mine[i];
+    for (int i = 0; i < mine.count; ++i) {
+      Group& group = mine.groups[i];
       const std::uint32_t target = group.compute ? wish.compute_us : wish.copy_us;
       if (group.in_force == target || (target > group.in_force) != (pass == 0)) continue;
-      const std::uint64_t began_ns = monotonic_ns();
-      const int error = same_file(group) ? set_slice(group, target) : -EBADF;
-      if (error != 0) {
-        status = abi::kSliceRefused;
-        lane.slice_error.store(static_cast<std::uint32_t>(error), std::memory_order_relaxed);
-        log_line(Level::kWarn, "slice: %u us on group %08x of GPU %d: refused with %d", target,
-                 group.object, device, error);
-        continue;
-      }
-      log_accepted(group, target, lane, began_ns);  // before anybody is told
-      lane.slice_calls.fetch_add(1, std::memory_order_relaxed);
-      const Locked locked(g_state.lock);
-      for (Group& live : g_state.groups) {
-        // Where libcuda set its own meanwhile, nobody knows which came last: ask for ours again.
-        if (live.live && live.client == group.client && live.object == group.object &&
-            live.set_by_driver == group.set_by_driver) {
-          live.in_force = target;
-        }
-      }
-      group.in_force = target;
+      if (!give_slice(group, target, lane)) status = abi::kSliceRefused;
     }
   }
   if (status != abi::kSliceRefused) {
