@@ -314,6 +314,11 @@ std::uint32_t ClientPage::unwatched_communicators() const {
          (claimed - std::min(claimed, most_communicators_));
 }
 
+bool ClientPage::launching() const {
+  const std::uint64_t left = process().left.load(std::memory_order_seq_cst);
+  return process().entered.load(std::memory_order_seq_cst) != left;
+}
+
 CutReport ClientPage::cut() const {
   CutReport out;
   // `left` is read first: it is never above `entered`. A thread that entered while the counts were

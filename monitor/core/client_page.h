@@ -285,6 +285,7 @@ class ClientPage {
   std::array<std::uint32_t, abi::kMostCollectives> collectives() const;
   std::array<std::uint64_t, abi::kMostCollectives> collective_bytes() const;
   std::uint32_t launching_thread() const;
+  bool launching() const;  // some thread of it is inside a launch
   // Communicators that it has besides, and those beyond the bound, at most 65,535 and the bound.
   std::uint32_t unwatched_communicators() const;
   CutReport cut() const;

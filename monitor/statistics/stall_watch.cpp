@@ -204,7 +204,7 @@ Doing StallWatch::doing_of(const Registry& registry, const Job& job, const std::
     const Client& client = *look.client;
     if (client.peer.pid != stall.pid) continue;
     launches = client.page->launching_thread();
-    launching = client.page->cut().launching;
+    launching = client.page->launching();
     for (const auto& [number, lane] : client.lanes) {
       waits = waits || client.page->gate(number).bursts.waiting;
     }
