@@ -56,6 +56,35 @@ Job* Monitor::job_of(const Peer& peer, const wire::Hello& hello, const JobCard& 
   return job;
 }
 
+bool Monitor::see_gpus(Client& client, const wire::Hello& hello, Job& job) const {
+  bool more = false;
+  for (unsigned lane = 0; lane < hello.lane_count; ++lane) {
+    Uuid uuid{};
+    std::memcpy(uuid.data(), hello.uuid[lane], uuid.size());
+    const auto gpu = gpus_.find(uuid);
+    if (!gpu) continue;
+    // A GPU named twice is one GPU: its second lane is governed by nobody.
+    const bool twice = std::any_of(client.lanes.begin(), client.lanes.end(),
+                                   [&](const auto& other) { return other.second.gpu == *gpu; });
+    if (twice) continue;
+    client.lanes[lane].gpu = *gpu;
+    // An observer sees all GPUs of the machine, whatever the job will use.
+    if (!client.observer) more = job.gpus.see(*gpu) || more;
+  }
+  return more;
+}
+
+bool Monitor::promise(const Job& job, const Client& client, bool rejoins, Time now,
+                      std::string& why) {
+  if (!job.knobs.memory && !job.ceiling_bytes) return true;
+  std::string lacks;
+  if (memory_.reserve(job, now, lacks) != 0 || lacks.empty()) return true;
+  // It is there already, or takes nothing.
+  if (rejoins || client.observer) return true;
+  why = lacks;
+  return false;
+}
+
 void Monitor::forget_departed(pid_t pid) {
   if (pid == 0) return;
   for (auto it = departed_.begin(); it != departed_.end();) {
@@ -75,14 +104,13 @@ void Monitor::fill_page(Client& client, const wire::Hello& hello, Job& job, Time
     memory_.join(client, lane, used);
     if (used == 0) continue;
     sampler_.measure_if_old(state.gpu, now);
-    memory_.check_claim(client, lane);
-    client.lanes[lane].claimed_at = now;
+    memory_.check_claim(client, lane, now);
   }
   residency_.join(client, rejoins);
   islands::ask_for_faults(job, client);
-  if (job.pause.on && rejoins && !client.observer) gangs::keep_cut(job, client, now);
+  if (job.pause->on && rejoins && !client.observer) gangs::keep_cut(job, client, now);
   // A job that is paused is held from the first launch of a new process on.
-  if (job.pause.on) look(now);
+  if (job.pause->on) look(now);
   client.page->set_card(job.card);
   client.page->set_heartbeat(++beat_);
   client.page->publish();
@@ -94,7 +122,7 @@ void Monitor::note_other_settings(Client& client, const wire::Hello& hello, cons
   if (client.observer || (hello.flags & wire::kRejoin) != 0 || !job.asked) return;
   const std::string others = other_settings(*job.asked, said);
   client.other_settings = !others.empty();
-  if (others.empty() || std::exchange(job.told_other_settings, true)) return;
+  if (others.empty() || std::exchange(job.told_other_settings.write(), true)) return;
   spdlog::warn(
       "pid {} asks for {}, but job '{}' was made without: it is ignored; "
       "see `switchyard set`",
@@ -124,37 +152,20 @@ Client* Monitor::join(const Peer& peer, const wire::Hello& hello, Time now, std:
   fresh->container = container_of(peer.pid);
   fresh->process = printable(read_text(hello.process).value_or(""));
   fresh->observer = (hello.flags & wire::kObserver) != 0;
-  bool sees_more = false;
-  for (unsigned lane = 0; lane < hello.lane_count; ++lane) {
-    Uuid uuid{};
-    std::memcpy(uuid.data(), hello.uuid[lane], uuid.size());
-    const auto gpu = gpus_.find(uuid);
-    if (!gpu) continue;
-    // A GPU named twice is one GPU: its second lane is governed by nobody.
-    const bool twice = std::any_of(fresh->lanes.begin(), fresh->lanes.end(),
-                                   [&](const auto& other) { return other.second.gpu == *gpu; });
-    if (twice) continue;
-    fresh->lanes[lane].gpu = *gpu;
-    // An observer sees all GPUs of the machine, whatever the job will use.
-    if (!fresh->observer) sees_more = job->seen.insert(*gpu).second || sees_more;
-  }
+  const bool sees_more = see_gpus(*fresh, hello, *job);
   Client& client = registry_.add(std::move(fresh));
+  const bool rejoins = (hello.flags & wire::kRejoin) != 0;
   had_a_job_ = true;
-  ledger_.joined(client, (hello.flags & wire::kRejoin) != 0);
+  ledger_.joined(client, rejoins);
   samples_.joined(registry_, gpus_, *job, now);
   job->place.add(place_of(peer.pid));
   // Where a site's Slurm has no cgroups the id is all there is. A user may choose that.
   if (job->place.slurm_job.empty()) job->place.slurm_job = slurm_job_named(said.job);
-  std::string why;
-  const bool bounded = job->knobs.memory || job->ceiling_bytes;
-  if (bounded && (sees_more || job->clients.size() == 1)) {
-    const bool rejoins = (hello.flags & wire::kRejoin) != 0;
-    if (memory_.reserve(*job, now, why) == 0 && !why.empty() && !rejoins && !client.observer) {
-      refused = why;
-      registry_.remove(client.id);
-      drop_if_done(job->key);
-      return nullptr;
-    }
+  const bool first = job->clients.size() == 1;
+  if ((sees_more || first) && !promise(*job, client, rejoins, now, refused)) {
+    registry_.remove(client.id);
+    drop_if_done(job->key);
+    return nullptr;
   }
   // The same process may have had another connection: what it left in force is this client's now.
   const bool known = std::any_of(departed_.begin(), departed_.end(), [&](const auto& departed) {
@@ -162,7 +173,7 @@ Client* Monitor::join(const Peer& peer, const wire::Hello& hello, Time now, std:
   });
   forget_departed(peer.pid);
   restore_pause(*job, hello, now);
-  slice_controller_.join(client, known || (hello.flags & wire::kRejoin) != 0);
+  slice_controller_.join(client, known || rejoins);
   fill_page(client, hello, *job, now);
   spdlog::info("pid {} ({}) of {} joined job '{}' as client {}{}", peer.pid, client.process,
                user_name(peer.uid), job->name, client.id, client.observer ? " (observer)" : "");

@@ -102,8 +102,7 @@ Job* Monitor::create(const JobCard& card, const Owner& owner, pid_t creator,
   if (job == nullptr) return nullptr;
   islands::enter(registry_, *job);
   note_begin(*job, creator, now);
-  job->named.insert(gpus.begin(), gpus.end());
-  job->seen = job->named;
+  job->gpus.create_for(gpus);
   job->asked = card;
   job->creator = creator;
   bound(*job);
@@ -192,14 +191,14 @@ void Monitor::records_to(history::Store& store) {
                      [] { return static_cast<std::int64_t>(std::time(nullptr)); });
 }
 
-void Monitor::pause(Job& job, Time until, Releases releases, Time now) {
+void Monitor::pause(Job& job, const PauseWish& wish, Time now) {
   count_usage(now);
-  const bool leaves = releases != Releases::kNothing;
-  const bool held = job.pause.on && job.pause.at_cut && !leaves;
+  const bool leaves = wish.releases != Releases::kNothing;
+  const bool held = job.pause->on && job.pause->at_cut && !leaves;
   if (!held && gangs::is_gang(registry_, job) && gangs::why_no_cut(registry_, job).empty()) {
-    gangs::hold(job, {.pauses = true, .leaves = leaves, .until = until}, now);
+    gangs::hold(job, {.pauses = true, .leaves = leaves, .until = wish.until, .by = wish.by}, now);
   } else {
-    monitor::pause(job, until, releases, now);
+    monitor::pause(job, wish, now);
   }
   look(now);
 }
@@ -207,23 +206,23 @@ void Monitor::pause(Job& job, Time until, Releases releases, Time now) {
 void Monitor::resume(Job& job, Time now, const std::optional<Peer>& by) {
   count_usage(now);
   gangs::cancel(registry_, job);
-  want_in(job, now);
+  want_in(job, by, now);
   monitor::resume(job, by, now);
   look(now);
 }
 
-void Monitor::swap_out(Job& job, Time now) {
+void Monitor::swap_out(Job& job, Time now, const std::optional<Peer>& by) {
   if (gangs::is_gang(registry_, job)) {
-    gangs::hold(job, {.leaves = true}, now);
+    gangs::hold(job, {.leaves = true, .by = by}, now);
   } else {
-    want_out(job, now);
+    want_out(job, by, now);
   }
   look(now);
 }
 
-void Monitor::swap_in(Job& job, Time now) {
+void Monitor::swap_in(Job& job, Time now, const std::optional<Peer>& by) {
   gangs::cancel(registry_, job);
-  want_in(job, now);
+  want_in(job, by, now);
   look(now);
 }
 

@@ -100,13 +100,12 @@ class Monitor {
   };
   Changes reconfigure(Settings fresh, Time now);
 
-  // Holds a job back, from now on and in one look. `until` 0: until resume(). `release`: its memory
-  // leaves the device, too. REQUIRES: the job is swappable, for that and for the two below.
-  // `by`: the person who asks.
-  void pause(Job& job, Time until, Releases releases, Time now);
+  // Holds a job back, from now on and in one look. REQUIRES: the job is swappable, where its memory
+  // is to leave, and for swap_out() and swap_in(). `by`: the person who asks.
+  void pause(Job& job, const PauseWish& wish, Time now);
   void resume(Job& job, Time now, const std::optional<Peer>& by = {});
-  void swap_out(Job& job, Time now);
-  void swap_in(Job& job, Time now);
+  void swap_out(Job& job, Time now, const std::optional<Peer>& by = {});
+  void swap_in(Job& job, Time now, const std::optional<Peer>& by = {});
   // It goes to another GPU. REQUIRES: Migrations::why_not() has nothing against it.
   void migrate(Job& job, std::size_t to, Time now, const std::optional<Peer>& by = {});
   // Brings what is known of unmanaged processes up to NVML's last answers.
@@ -169,6 +168,10 @@ class Monitor {
   Job* find_said(const std::string& id, const Peer& peer);
   Job* job_of(const Peer& peer, const wire::Hello& hello, const JobCard& said, Time now,
               std::string& refused);
+  // Makes its lanes. True: the job sees more GPUs now.
+  bool see_gpus(Client& client, const wire::Hello& hello, Job& job) const;
+  // Promises the job's quota on what it sees. False: nowhere, and `why` says who holds what.
+  bool promise(const Job& job, const Client& client, bool rejoins, Time now, std::string& why);
   void fill_page(Client& client, const wire::Hello& hello, Job& job, Time now);
   void log_refused_memory(const Client& client, const wire::Charge& asked,
                           const wire::Charged& charged, Time now);

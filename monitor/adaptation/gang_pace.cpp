@@ -25,7 +25,7 @@ std::uint64_t launched_by(const Registry& registry, const Job& job) {
 // Its collectives wait for something that no slice can change. A limit opens and closes the gates
 // many times in a window, so windows stand across that.
 bool stands_still(const Registry& registry, const Job& job) {
-  return job.restraint.held || is_held_beyond_gates(registry, job);
+  return job.restraint->held || is_held_beyond_gates(registry, job);
 }
 
 // By GPU, the job that has a context there; 0: several have.
@@ -57,9 +57,9 @@ void log(const Job& job, const gang_slices::State& state, double expected) {
 void GangPace::follow(Time now) {
   const std::map<std::size_t, JobKey> sole = sole_users(registry_);
   for (auto& [key, job] : registry_.jobs()) {
-    if (job.gang_kind == GangKind::kNone) {
+    if (*job.gang_kind == GangKind::kNone) {
       states_.erase(key);
-      job.short_slices = false;
+      job.short_slices.write() = false;
       continue;
     }
     gang_slices::State& state = states_[key];
@@ -74,7 +74,7 @@ void GangPace::follow(Time now) {
     } else if (gang_slices::next(state, launched_by(registry_, job), now)) {
       log(job, state, expected);
     }
-    job.short_slices = state.phase == gang_slices::Phase::kShort;
+    job.short_slices.write() = state.phase == gang_slices::Phase::kShort;
   }
   std::erase_if(states_, [&](const auto& each) { return registry_.find(each.first) == nullptr; });
 }

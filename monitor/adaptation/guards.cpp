@@ -214,8 +214,8 @@ bool Guards::restrain() {
   bool changed = false;
   for (auto& [key, job] : registry_.jobs()) {
     const Restraint& now = wanted[key];
-    changed = changed || now != job.restraint;
-    job.restraint = now;
+    changed = changed || now != *job.restraint;
+    job.restraint.write() = now;
   }
   return changed;
 }

@@ -18,7 +18,7 @@ namespace {
 
 bool is_held_but_for(const Registry& registry, const Job& job,
                      std::initializer_list<stalls::Hold> ignored) {
-  const GangHold::Stage stage = job.gang.stage;
+  const GangHold::Stage stage = job.gang->stage;
   // Its ranks are stopped for another's turn.
   if (stage == GangHold::Stage::kTurnEnds || stage == GangHold::Stage::kTurnEnded) return false;
   const status::SeenJob seen = status::see(registry, job);

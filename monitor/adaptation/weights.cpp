@@ -21,7 +21,7 @@ bool Weights::is_contended(const Job& job) const {
 provision::Look Weights::look_of(const Job& job, Found& found, Time now) {
   provision::Look out;
   // Of a job that others hold back, the weight is not its own.
-  out.held = is_held(registry_, job) || !job.restraint.guarded.empty();
+  out.held = is_held(registry_, job) || !job.restraint->guarded.empty();
   out.contended = is_contended(job);
   out.most = job.most_weight;
   bool known = false;
@@ -43,7 +43,7 @@ bool Weights::follow(Time now) {
   for (auto& [key, job] : registry_.jobs()) {
     if (!job.knobs.share.automatic) {
       found_.erase(key);
-      job.found_weight = 0;
+      job.found_weight.write() = 0;
       continue;
     }
     due_ = now + kEvery;
@@ -57,8 +57,8 @@ bool Weights::follow(Time now) {
     registry_.work().spend(account_of(job), registry_.work().done() - done);
     provision::next(found.state, look, now);
     const double weight = provision::weight_of(found.state.level);
-    changed = changed || weight != job.found_weight;
-    job.found_weight = weight;
+    changed = changed || weight != *job.found_weight;
+    job.found_weight.write() = weight;
     const bool settled = found.state.phase == provision::Phase::kSettled;
     if (settled && before != found.state.phase) {
       spdlog::info("job '{}': a weight of {:.3g} is the smallest that brings it nearly all",

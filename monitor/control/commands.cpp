@@ -51,11 +51,11 @@ json not_out(const Job& job) {
       failure.failed ? failure_text(failure) : "somebody asked for it to be swapped in meanwhile";
   return refusal(failure.overdue ? kTimedOut : kRefusedByPolicy,
                  fmt::format("the memory of job '{}' was not swapped out{}: {}", job.name,
-                             job.pause.on ? ", the job stays paused" : "", why));
+                             job.pause->on ? ", the job stays paused" : "", why));
 }
 
 std::optional<json> reply_if_moved(Monitor& monitor, const Job& job, Time now) {
-  const Migration& move = job.migration;
+  const Migration& move = *job.migration;
   if (migration::is_under_way(move.state)) return std::nullopt;
   if (move.failure.empty()) return list_alone(monitor, job, now);
   return refusal(move.code, fmt::format("job '{}' did not move and stays on GPU {}: {}", job.name,
@@ -65,10 +65,10 @@ std::optional<json> reply_if_moved(Monitor& monitor, const Job& job, Time now) {
 // Nullopt while there is something to wait for.
 std::optional<json> reply_if_ready(Monitor& monitor, Awaits awaits, Job& job, Time now) {
   if (awaits == Awaits::kMoved) return reply_if_moved(monitor, job, now);
-  if (!job.gang.failure.empty()) {
-    return refusal(job.gang.code, fmt::format("job '{}' goes on, because its ranks could not be "
-                                              "stopped together: {}",
-                                              job.name, job.gang.failure));
+  if (!job.gang->failure.empty()) {
+    return refusal(job.gang->code, fmt::format("job '{}' goes on, because its ranks could not be "
+                                               "stopped together: {}",
+                                               job.name, job.gang->failure));
   }
   if (gangs::waits(job)) return std::nullopt;
   const ResidencyState where = residency_of(monitor.registry(), job);
@@ -166,15 +166,12 @@ json hold(Monitor& monitor, const Peer& peer, Job& job, const std::string& op, c
                    fmt::format("the memory of job '{}' cannot be swapped out: {}", job.name, why));
   }
   // A gang that is on its way into its pause is paused for a person.
-  const bool was_paused = job.pause.on || gangs::waits(job);
-  job.gang.failure.clear();
-  const bool returns = !leaves && !pauses && job.memory->state != residency::State::kResident;
-  if (leaves || returns) job.memory.asked_by = peer;
-  if (pauses) job.pause.by = peer;
-  if (pauses) monitor.pause(job, *until, releases, now);
+  const bool was_paused = job.pause->on || gangs::waits(job);
+  gangs::forget_failure(job);
+  if (pauses) monitor.pause(job, {.until = *until, .releases = releases, .by = peer}, now);
   if (op == "resume") monitor.resume(job, now, peer);
-  if (op == "swap-out") monitor.swap_out(job, now);
-  if (op == "swap-in") monitor.swap_in(job, now);
+  if (op == "swap-out") monitor.swap_out(job, now, peer);
+  if (op == "swap-in") monitor.swap_in(job, now, peer);
   const Awaits awaits = leaves              ? Awaits::kOut
                         : gangs::waits(job) ? Awaits::kHeld
                         : pauses            ? Awaits::kDrained

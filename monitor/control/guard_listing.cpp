@@ -61,7 +61,7 @@ json list_state(Monitor& monitor, const Job& job, Time now) {
 
 void list_guard(Monitor& monitor, const Job& job, Time now, json& listing) {
   json guarded = json::array();
-  for (const JobKey key : job.restraint.guarded) {
+  for (const JobKey key : job.restraint->guarded) {
     const Job* other = monitor.registry().find(key);
     if (other != nullptr) guarded.push_back(other->name);
   }

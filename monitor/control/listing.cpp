@@ -36,14 +36,14 @@ constexpr std::size_t kPartBytes = 128 * 1024;
 
 // At least what a job takes in a listing, its longest names aside.
 std::size_t listed_bytes(const Job& job, bool brief) {
-  if (brief) return 700 + 600 * job.seen.size() + 100 * job.clients.size();
-  return 2700 + 2000 * job.seen.size() + (100 + kProgressBytes) * job.clients.size();
+  if (brief) return 700 + 600 * job.gpus.seen().size() + 100 * job.clients.size();
+  return 2700 + 2000 * job.gpus.seen().size() + (100 + kProgressBytes) * job.clients.size();
 }
 
 // Whether what a paused job had queued has ended: true, false, or null where nobody knows.
 json list_drained(Monitor& monitor, JobKey key, Time now) {
   Job* job = monitor.registry().find(key);
-  if (job == nullptr || !job->pause.on) return nullptr;
+  if (job == nullptr || !job->pause->on) return nullptr;
   const Drained state = drained(monitor.registry(), *job, now);
   return state == Drained::kUnknown ? json() : json(state == Drained::kYes);
 }
@@ -172,15 +172,15 @@ json list_job_briefly(Monitor& monitor, const Job& job, Time now, bool whole) {
     return client != nullptr && !client->observer;
   });
   const Quota& memory = job.knobs.memory;
-  const bool timed = job.pause.on && job.pause.until != Time{0};
+  const bool timed = job.pause->on && job.pause->until != Time{0};
   json out = {
       {"job", job.id},
       {"name", job.name},
       {"user", user_name(job.uid)},
       {"uid", job.uid},
       {"residency", to_string(residency_of(monitor.registry(), job))},
-      {"pause_seconds", timed ? json(seconds(job.pause.until - now)) : json(nullptr)},
-      {"pause_best_effort", job.pause.on && workers > 1 && !job.pause.at_cut},
+      {"pause_seconds", timed ? json(seconds(job.pause->until - now)) : json(nullptr)},
+      {"pause_best_effort", job.pause->on && workers > 1 && !job.pause->at_cut},
       {"drained", list_drained(monitor, job.key, now)},
       {"priority", to_string(job.knobs.priority)},
       {"memory_quota_bytes", memory && memory->part == 0 ? json(memory->bytes) : json(nullptr)},
@@ -196,7 +196,7 @@ json list_job_briefly(Monitor& monitor, const Job& job, Time now, bool whole) {
 }
 
 json list_island_failure(const Job& job, Time now) {
-  const IslandFailure& failure = job.island_failure;
+  const IslandFailure& failure = *job.island_failure;
   if (failure.at == Time{0}) return nullptr;
   return {{"ago_seconds", seconds(now - failure.at)},
           {"error", failure.error != 0 ? json(failure.error) : json(nullptr)},
@@ -208,7 +208,7 @@ json list_island_failure(const Job& job, Time now) {
 json list_job(Monitor& monitor, const Job& job, Time now, std::size_t& bytes) {
   json out = list_job_briefly(monitor, job, now, true);
   list_rest_of_processes(monitor, job, now, out["processes"]);
-  const Job* gives_room = monitor.registry().find(job.turn.waits_for);
+  const Job* gives_room = monitor.registry().find(job.turn->waits_for);
   const auto gain = monitor.statistics().islands.of(job);
   out.update({
       {"container", text_or_null(job.place.container)},
@@ -224,7 +224,7 @@ json list_job(Monitor& monitor, const Job& job, Time now, std::size_t& bytes) {
       {"oversubscribe", job.knobs.oversubscribe},
       {"park", to_string(job.knobs.park)},
       {"urgent_collectives", job.knobs.urgent_collectives},
-      {"short_slices", job.short_slices},
+      {"short_slices", *job.short_slices},
       {"waits_for", gives_room != nullptr ? json(gives_room->name) : json(nullptr)},
       {"idle_release_seconds", job.knobs.idle_release.after != Time{0}
                                    ? json(seconds(job.knobs.idle_release.after))

@@ -80,7 +80,7 @@ json stop_monitor(Monitor& monitor, const Peer& peer, const json& request) {
   std::vector<std::string> names, paused;
   for (const auto& [key, job] : jobs) {
     names.push_back(job.name);
-    if (job.pause.on) paused.push_back(job.name);
+    if (job.pause->on) paused.push_back(job.name);
   }
   if (!jobs.empty() && !forced) {
     return refusal(kRefusedByPolicy,

@@ -15,13 +15,17 @@ class JobMemory {
   const residency::JobResidency* operator->() const { return &*machine_; }
   const residency::JobResidency& operator*() const { return *machine_; }
 
-  residency::Step take(const residency::Input& input, Time now) {
+  // `by`: the person who asks for it.
+  residency::Step take(const residency::Input& input, Time now,
+                       const std::optional<Peer>& by = std::nullopt) {
+    if (by) asked_by_ = by;
     const residency::State before = machine_->state;
     const residency::Step step = machine_.take(input, now);
-    if (machine_->state == before) return step;
-    tap_.tell(change(now));
+    const bool changed = machine_->state != before;
+    if (changed) tap_.tell(change(now));
     // What moves next does so for another reason.
-    if (machine_->state == residency::State::kResident) asked_by.reset();
+    const bool resident = machine_->state == residency::State::kResident;
+    if (resident && (changed || !machine_->wanted_out.any())) asked_by_.reset();
     return step;
   }
 
@@ -31,7 +35,7 @@ class JobMemory {
   }
 
   // The person who had it swapped out last, or in again.
-  std::optional<Peer> asked_by;
+  const std::optional<Peer>& asked_by() const { return asked_by_; }
 
  private:
   HistoryEvent change(Time now) const {
@@ -45,12 +49,13 @@ class JobMemory {
                                 : to == State::kSwappedOut ? EventKind::kLeft
                                 : to == State::kSwappingIn ? EventKind::kReturns
                                                            : EventKind::kIsBack,
-                                job_, asked ? asked_by : std::nullopt, now);
+                                job_, asked ? asked_by_ : std::nullopt, now);
     if (!returns) out.value = why.bits();
     return out;
   }
 
   residency::Machine machine_;
+  std::optional<Peer> asked_by_;
   Tap tap_;
   JobKey job_ = 0;
 };

@@ -76,7 +76,7 @@ constexpr stalls::Hold hold_of_gate(std::uint32_t closed) {
 inline bool leaving(const Client& client) {
   return std::any_of(client.lanes.begin(), client.lanes.end(), [](const auto& each) {
     const Client::Lane& lane = each.second;
-    const bool told = lane.residency_order.limited && lane.told_to_leave != Time{0};
+    const bool told = lane.residency_order.limited && lane.noted->told_to_leave != Time{0};
     return told && !lane.residency.away();
   });
 }

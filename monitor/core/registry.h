@@ -6,6 +6,9 @@
 // and only that user's processes may join it. Ids are no secret, so the first to say one after a
 // restart has no right to it: an id is looked up per user.
 //
+// A module that remembers something of a job or a client has it here, if others read it. It alone
+// writes that (written_by.h).
+//
 // Threading: a plain value.
 #pragma once
 
@@ -25,10 +28,12 @@
 #include "monitor/core/account.h"
 #include "monitor/core/client_page.h"
 #include "monitor/core/events.h"
+#include "monitor/core/job_gpus.h"
 #include "monitor/core/job_memory.h"
 #include "monitor/core/job_settings.h"
 #include "monitor/core/standing.h"
 #include "monitor/core/work.h"
+#include "monitor/core/written_by.h"
 #include "monitor/platform/owner.h"
 #include "monitor/platform/place.h"
 #include "monitor/platform/processes.h"
@@ -42,15 +47,32 @@
 
 namespace switchyard::monitor {
 
+// The writers: classes, and structs in the .cpp of modules that are made of functions.
+class GangPace;
+class Guards;
+class MemoryBroker;
+class Migrations;
+class Monitor;
+class Oversubscription;
+class Residency;
+class Scheduler;
+class Weights;
+struct Gangs;
+struct IdleRelease;
+struct IslandFailures;
+struct IslandMembers;
+struct Pausing;
+struct Standing;
+
 // Whether a person holds a job back (pausing.h).
 struct Pause {
   bool on = false;
   Time until{0};  // 0: until it is resumed
   Time since{0};
-  bool at_cut = false;         // no rank of it waits for another (gangs.h)
-  bool decided = false;        // by a person who asked this monitor, not by what a client remembers
-  std::optional<Peer> by;      // that person, if it is known
-  std::uint64_t progress = 0;  // of its clients, and when that was seen to move
+  bool at_cut = false;   // no rank of it waits for another (gangs.h)
+  bool decided = false;  // by a person who asked this monitor, not by what a client remembers
+  std::optional<Peer> by = {};  // that person, if it is known
+  std::uint64_t progress = 0;   // of its clients, and when that was seen to move
   Time moved_at{0};
 };
 
@@ -84,8 +106,9 @@ struct GangHold {
   bool leaves = false;
   residency::Reasons reasons;  // for which it leaves
   Time until{0};
-  std::string failure;  // why the last one that a person asked for failed; empty: it did not
-  int code = 0;         // for people (status.h)
+  std::optional<Peer> by;  // the person who asked for it
+  std::string failure;     // why the last one that a person asked for failed; empty: it did not
+  int code = 0;            // for people (status.h)
   // Ranks are awaited, so its gates must be open.
   bool gathers() const { return stage == Stage::kGathering || stage == Stage::kDraining; }
 };
@@ -131,40 +154,57 @@ struct Job {
   JobCard card{};             // as text, `set` included: what its pages show
   // The same as whoever made it wrote it; none: this monitor found the job again.
   std::optional<JobCard> asked;
-  bool told_other_settings = false;  // that a process of it asks for others
+  WrittenBy<bool, Monitor> told_other_settings;  // that a process of it asks for others
   Knobs knobs;
   // Of each GPU, for a job without a quota: what root allows its user. Not reserved.
   std::optional<std::uint64_t> ceiling_bytes;
   std::string ceiling_rule;          // that says so, with its place
   double most_weight = kMostWeight;  // that root allows its user, where it is found by itself
   Time since{0};
-  Pause pause;
-  GangHold gang;
-  GangKind gang_kind = GangKind::kNone;  // as of the last tick
-  bool turn_ends = false;  // its ranks are to stop, for it is another's turn (policy/grants.h)
-  Migration migration;
+  WrittenBy<Pause, Pausing> pause;
+  WrittenBy<GangHold, Gangs> gang;
+  WrittenBy<GangKind, Gangs> gang_kind;  // as of the last tick
+  // Its ranks are to stop, for it is another's turn (policy/grants.h).
+  WrittenBy<bool, Scheduler> turn_ends;
+  WrittenBy<Migration, Migrations> migration;
   JobMemory memory;  // where it is, and why it is wanted off the device
   Tap tap;           // of its pauses and moves
-  Turn turn;
-  Restraint restraint;
-  bool stands = false;                  // its processes can't act, or a rank can't (standing.h)
-  bool short_slices = false;            // around it: a gang's phases may be opposite (gang_pace.h)
-  double found_weight = 0;              // of one with --share auto; 0: nothing is known yet
-  std::uint64_t work_seen = 0;          // of its clients, as of the last look (idle_release.h)
+  WrittenBy<Turn, Oversubscription> turn;
+  WrittenBy<Restraint, Guards> restraint;
+  WrittenBy<bool, Standing> stands;  // its processes can't act, or a rank can't (standing.h)
+  // Around it: a gang's phases may be opposite (gang_pace.h).
+  WrittenBy<bool, GangPace> short_slices;
+  WrittenBy<double, Weights> found_weight;  // of one with --share auto; 0: nothing is known yet
+  // Of its clients, as of the last look (idle_release.h).
+  WrittenBy<std::uint64_t, IdleRelease> work_seen;
   pid_t creator = 0;                    // 0: none that keeps it alive
   std::shared_ptr<void> creator_watch;  // tells when the creator is dead
   std::optional<int> wait_status = {};  // of the creator, once it is dead, where that is known
-  std::set<std::size_t> named;          // GPUs that it was created for; empty: any
-  std::set<std::size_t> seen;           // these, and those that its clients listed
-  std::set<std::size_t> used;           // GPUs where it had a context or memory, since then:
-  Time used_since{0};
-  bool settled =
-      false;    // its quota is promised on the GPUs that are named or used, and nowhere else
+  JobGpus gpus;
   Place place;  // by the cgroups of its processes; of Slurm else by its id
   // The key of its island (islands/members.h); 0: it is in none.
-  std::uint64_t island = 0;
-  IslandFailure island_failure;
+  WrittenBy<std::uint64_t, IslandMembers> island;
+  WrittenBy<IslandFailure, IslandFailures> island_failure;
   std::set<ClientId> clients;  // attached
+};
+
+// Memory that a client was told to wait for (memory_broker.h).
+struct MemoryWait {
+  Time since{0};  // 0: it waits for none
+  Time last_asked{0};
+  std::uint64_t lacks_bytes = 0;  // what was missing then
+  bool wants_turn = false;        // others' leaving would give it to it
+};
+
+// Notes about a client's swappable memory (residency.h).
+struct ResidencyNotes {
+  Time told_to_leave{0};  // or was away last; 0: it may stay
+  Time drains_since{0};   // its accepted work is awaited, and nothing has left since
+  Time numbered_at{0};    // when its order got its number
+  // The host memory that it can have pinned: it was permitted that much since it last had less.
+  // What it says beyond that takes nothing from others.
+  std::uint64_t most_pinned = 0;
+  bool carried = false;  // its words may be from under another monitor
 };
 
 struct Client {
@@ -172,30 +212,23 @@ struct Client {
   struct Lane {
     std::size_t gpu = 0;
     OverheadMeter overhead;
-    Time waits_since{0};  // 0: it waits for no memory
-    Time last_asked{0};
-    std::uint64_t lacks_bytes = 0;  // what was missing then
-    bool wants_turn = false;        // others' leaving would give it to it
-    Time refreshed_at{0};           // when it last said that its contexts changed
-    Time claimed_at{0};             // when it said what it had under another monitor; 0: checked
-    double load = -1;               // NVML's last sample; -1: none
-    LaneReport last;                // as of the last look
-    GateReport gate;                // the same
-    GateOrder order;                // what its gate was told last
+    WrittenBy<MemoryWait, MemoryBroker> wait;
+    Time refreshed_at{0};  // when it last said that its contexts changed
+    // When it said what it had under another monitor; 0: that is checked.
+    WrittenBy<Time, MemoryBroker> claimed_at;
+    double load = -1;  // NVML's last sample; -1: none
+    LaneReport last;   // as of the last look
+    GateReport gate;   // the same
+    GateOrder order;   // what its gate was told last
     // Its swappable memory (residency.h).
     ResidencyReport residency;       // as of the last look
     ResidencyOrder residency_order;  // what it was told last
-    Time told_to_leave{0};           // or was away last; 0: it may stay
-    Time drains_since{0};            // its accepted work is awaited, and nothing has left since
-    std::uint64_t kept_bytes = 0;    // that it may keep resident while it yields room
-    Time numbered_at{0};             // when its order got its number
-    // The host memory that it can have pinned: it was permitted that much since it last had less.
-    // What it says beyond that takes nothing from others.
-    std::uint64_t most_pinned = 0;
-    policy::Parker parker;    // what of its memory is parked on another GPU (parking.h)
-    std::uint32_t unpin = 0;  // the request that its host pool be unpinned; 0: none (migrations.h)
+    WrittenBy<ResidencyNotes, Residency> noted;
+    std::uint64_t kept_bytes = 0;  // that it may keep resident while it yields room
+    policy::Parker parker;         // what of its memory is parked on another GPU (parking.h)
+    // The request that its host pool be unpinned; 0: none.
+    WrittenBy<std::uint32_t, Migrations> unpin;
     const char* not_parked = nullptr;  // why not all of it was, the last time it left
-    bool carried = false;              // its words may be from under another monitor
     Time numbered_since{0};            // since when the client numbers its work; 0: it does not
     bool asked_to_wake = false;
     bool active = false;
@@ -308,7 +341,7 @@ inline uid_t account_of(const Job& job) { return account_of(job.uid, job.contain
 inline double weight_of(const Job& job) {
   const double asked = job.knobs.share.weight;
   if (!job.knobs.share.automatic) return asked;
-  return std::min(job.found_weight > 0 ? job.found_weight : asked, job.most_weight);
+  return std::min(*job.found_weight > 0 ? *job.found_weight : asked, job.most_weight);
 }
 
 inline Owner owner_of(const Job& job) {

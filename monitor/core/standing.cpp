@@ -9,7 +9,13 @@
 #include "monitor/core/lanes.h"
 #include "monitor/core/registry.h"
 
-namespace switchyard::monitor::standing {
+namespace switchyard::monitor {
+
+struct Standing {
+  static bool& of(Job& job) { return job.stands.write(); }
+};
+
+namespace standing {
 namespace {
 
 bool is_rank(const Client& client) {
@@ -35,7 +41,7 @@ bool is_moving(const Client::Lane& lane) {
 
 bool holds_up(const Job& job, const Client& client) {
   const bool waits = residency::released(job.memory->state) && !job.memory->wanted_out.any();
-  const bool at_cut = job.gang.stage != GangHold::Stage::kNone;
+  const bool at_cut = job.gang->stage != GangHold::Stage::kNone;
   if (client.standing.seen != Standstill::kNone || waits || at_cut) return true;
   bool works = false;
   for (const auto& [lane, state] : client.lanes) {
@@ -88,7 +94,7 @@ void sum_up(const Registry& registry, Job& job) {
     standing += stands ? 1 : 0;
     ranks = ranks || (stands && is_rank(client));
   });
-  job.stands = standing != 0 && (standing == all || ranks);
+  Standing::of(job) = standing != 0 && (standing == all || ranks);
 }
 
 template <typename Wanted>
@@ -149,4 +155,5 @@ std::string why_it_stands(const Registry& registry, const Job& job) {
   return fmt::format("its process {} {}", who->peer.pid, text_of(who->standing.why));
 }
 
-}  // namespace switchyard::monitor::standing
+}  // namespace standing
+}  // namespace switchyard::monitor

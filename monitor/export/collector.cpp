@@ -143,11 +143,12 @@ Job Collector::see(const monitor::Job& job, Time now) {
           .stalled_ranks = monitor_.statistics().stalls.of(job).size()};
   if (job.knobs.limit > 0) out.limit = job.knobs.limit;
   const Usage::Sums& usage = monitor_.statistics().usage.of(job);
-  for (const std::size_t gpu : job.seen) {
+  for (const std::size_t gpu : job.gpus.seen()) {
     if (has_used(usage, gpu)) out.gpus.push_back(see(job, gpu));
   }
   // One that has not begun is to be seen as well, once.
-  if (out.gpus.empty() && !job.seen.empty()) out.gpus.push_back(see(job, *job.seen.begin()));
+  if (out.gpus.empty() && !job.gpus.seen().empty())
+    out.gpus.push_back(see(job, *job.gpus.seen().begin()));
   return out;
 }
 

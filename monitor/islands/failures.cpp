@@ -9,7 +9,13 @@
 #include "monitor/core/lanes.h"
 #include "monitor/islands/members.h"
 
-namespace switchyard::monitor::islands {
+namespace switchyard::monitor {
+
+struct IslandFailures {
+  static IslandFailure& of(Job& job) { return job.island_failure.write(); }
+};
+
+namespace islands {
 namespace {
 
 // CUresult, which the monitor has no header of.
@@ -44,7 +50,7 @@ template <typename Each>
 void for_members(Registry& registry, std::uint64_t island, Each each) {
   for (auto& entry : registry.jobs()) {
     Job& job = entry.second;
-    if (job.island != island || serves(job)) continue;
+    if (*job.island != island || serves(job)) continue;
     for_clients(registry, job, [&](Client& client) {
       if (!client.failed && has_something_to_lose(client)) each(job, client);
     });
@@ -68,7 +74,7 @@ std::uint32_t fault_of(const Client& client) {
 
 const Client* server_of(const Registry& registry, std::uint64_t island) {
   for (const auto& [key, job] : registry.jobs()) {
-    if (job.island != island || !serves(job)) continue;
+    if (*job.island != island || !serves(job)) continue;
     for (const ClientId id : job.clients) return registry.clients().at(id).get();
   }
   return nullptr;
@@ -84,7 +90,7 @@ void tell_server_ended(Registry& registry, std::uint64_t island, const Client* s
   JobKey told = 0;
   for_members(registry, island, [&](Job& job, Client& client) {
     client.failed = true;
-    job.island_failure = {now, 0, {}};
+    IslandFailures::of(job) = {now, 0, {}};
     if (std::exchange(told, job.key) == job.key) return;
     ++members;
     HistoryEvent event = event_of(EventKind::kIslandEnded, job.key, now);
@@ -105,7 +111,7 @@ void tell_fault(Registry& registry, std::uint64_t island, std::uint32_t error, T
   JobKey told = 0;
   for_members(registry, island, [&](Job& job, Client& client) {
     client.failed = true;
-    job.island_failure = {now, error, suspects};
+    IslandFailures::of(job) = {now, error, suspects};
     if (std::exchange(told, job.key) == job.key) return;
     HistoryEvent event = event_of(EventKind::kIslandFault, job.key, client.peer, now);
     event.value = error | (suspected.contains(job.key) ? kSuspect : 0);
@@ -129,9 +135,9 @@ void follow(Registry& registry, const Client& client, Time now) {
   if (job == nullptr || !is_member(*job)) return;
   const std::uint32_t fault = fault_of(client);
   if (fault == kServerEnded) {
-    tell_server_ended(registry, job->island, server_of(registry, job->island), now);
+    tell_server_ended(registry, *job->island, server_of(registry, *job->island), now);
   } else if (fault != 0) {
-    tell_fault(registry, job->island, fault, now);
+    tell_fault(registry, *job->island, fault, now);
   }
 }
 
@@ -144,8 +150,8 @@ void follow_all(Registry& registry, Time now) {
 
 void left(Registry& registry, const Client& client, Time now) {
   const Job* job = registry.find(client.job);
-  if (job == nullptr || job->island == 0 || client.observer) return;
-  if (serves(*job)) return tell_server_ended(registry, job->island, &client, now);
+  if (job == nullptr || *job->island == 0 || client.observer) return;
+  if (serves(*job)) return tell_server_ended(registry, *job->island, &client, now);
   follow(registry, client, now);
 }
 
@@ -159,4 +165,5 @@ std::string failure_text(const IslandFailure& failure) {
   return failure.error == 0 ? "its MPS server ended" : fault_text(failure.error);
 }
 
-}  // namespace switchyard::monitor::islands
+}  // namespace islands
+}  // namespace switchyard::monitor

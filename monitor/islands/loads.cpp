@@ -22,9 +22,9 @@ void share_loads(Registry& registry) {
   std::map<std::pair<std::uint64_t, std::size_t>, OnGpu> islands;  // by key and GPU
   for (const auto& entry : registry.jobs()) {
     const Job& job = entry.second;
-    if (job.island == 0) continue;
+    if (*job.island == 0) continue;
     for_lanes(registry, job, [&](const Client&, unsigned, Client::Lane& lane) {
-      OnGpu& on = islands[{job.island, lane.gpu}];
+      OnGpu& on = islands[{*job.island, lane.gpu}];
       if (!serves(job)) {
         if (lane.active) on.at_work.push_back(&lane);
       } else if (lane.load > 0) {

@@ -2,14 +2,20 @@
 
 #include <fmt/format.h>
 
-namespace switchyard::monitor::islands {
+namespace switchyard::monitor {
+
+struct IslandMembers {
+  static std::uint64_t& island_of(Job& job) { return job.island.write(); }
+};
+
+namespace islands {
 namespace {
 
 // Neither a job nor a client has such a number.
 constexpr std::uint64_t kIslandBit = std::uint64_t{1} << 63;
 
 bool is_of(const Job& job, const Owner& owner, const std::string& island) {
-  return job.island != 0 && job.knobs.co_run == island && owner_of(job) == owner;
+  return *job.island != 0 && job.knobs.co_run == island && owner_of(job) == owner;
 }
 
 // Another member of the island that has another class; null: there is none.
@@ -50,10 +56,11 @@ std::string refuse(const Registry& registry, const Owner& owner, const Knobs& kn
 
 void enter(const Registry& registry, Job& job) {
   if (job.knobs.co_run.empty()) return;
+  std::uint64_t& island = IslandMembers::island_of(job);
   for (const auto& [key, other] : registry.jobs()) {
-    if (key != job.key && is_of(other, owner_of(job), job.knobs.co_run)) job.island = other.island;
+    if (key != job.key && is_of(other, owner_of(job), job.knobs.co_run)) island = *other.island;
   }
-  if (job.island == 0) job.island = kIslandBit | job.key;
+  if (island == 0) island = kIslandBit | job.key;
 }
 
 std::string refuse_class(const Registry& registry, const Job& job, Priority wanted) {
@@ -62,4 +69,5 @@ std::string refuse_class(const Registry& registry, const Job& job, Priority want
   return other != nullptr ? refuse_beside(*other, job.knobs.co_run, wanted) : std::string();
 }
 
-}  // namespace switchyard::monitor::islands
+}  // namespace islands
+}  // namespace switchyard::monitor

@@ -24,7 +24,7 @@ inline constexpr std::size_t kMostMembers = 40;
 
 // Whether its process is an island's server, and no program of a user.
 inline bool serves(const Job& job) { return !job.knobs.island_gpu.empty(); }
-inline bool is_member(const Job& job) { return job.island != 0 && !serves(job); }
+inline bool is_member(const Job& job) { return *job.island != 0 && !serves(job); }
 
 // Why a job with these knobs cannot be made; empty: it can, or is in no island.
 std::string refuse(const Registry& registry, const Owner& owner, const Knobs& knobs);

@@ -8,10 +8,17 @@
 
 #include "monitor/core/lanes.h"
 #include "monitor/residency/pausing.h"
-#include "monitor/residency/residency.h"
+#include "monitor/residency/residency_state.h"
 #include "switchyard/status.h"
 
-namespace switchyard::monitor::gangs {
+namespace switchyard::monitor {
+
+struct Gangs {
+  static GangHold& hold_of(Job& job) { return job.gang.write(); }
+  static GangKind& kind_of(Job& job) { return job.gang_kind.write(); }
+};
+
+namespace gangs {
 namespace {
 
 using Stage = GangHold::Stage;
@@ -43,13 +50,14 @@ std::vector<cut::Process> processes_of(const Registry& registry, const Job& job)
 }
 
 void enter(Job& job, Stage stage, Time now) {
-  job.gang.stage = stage;
-  job.gang.since = now;
+  GangHold& gang = Gangs::hold_of(job);
+  gang.stage = stage;
+  gang.since = now;
 }
 
 // All targets first: a rank that finds the new number compares with them.
 void ask(Registry& registry, Job& job) {
-  GangHold& gang = job.gang;
+  GangHold& gang = Gangs::hold_of(job);
   gang.number = gang.number + 1 != 0 ? gang.number + 1 : 1;
   for_clients(registry, job, [&](const Client& client) {
     for (const CommunicatorReport& each : client.page->communicators()) {
@@ -61,7 +69,7 @@ void ask(Registry& registry, Job& job) {
 }
 
 void release(Registry& registry, Job& job) {
-  job.gang.stage = Stage::kNone;
+  Gangs::hold_of(job).stage = Stage::kNone;
   for_clients(registry, job, [](const Client& client) { client.page->ask_for_cut(0); });
 }
 
@@ -73,23 +81,25 @@ bool a_person_asked(const GangHold& gang) {
 void stays(Job& job, Time now) { job.memory.take({.event = residency::Event::kNotHeld}, now); }
 
 void fail(Registry& registry, Job& job, Time now) {
-  const std::string why = text_of(job.gang.cut.blame);
+  GangHold& gang = Gangs::hold_of(job);
+  const std::string why = text_of(gang.cut.blame);
   spdlog::warn("job '{}' is not held: {}", job.name, why);
-  if (a_person_asked(job.gang)) {
-    const cut::Blame& blame = job.gang.cut.blame;
+  if (a_person_asked(gang)) {
+    const cut::Blame& blame = gang.cut.blame;
     const bool never = blame.why == cut::Blame::Why::kGone || blame.stands != Standstill::kNone;
-    job.gang.code = never ? kRefusedByPolicy : kTimedOut;
-    job.gang.failure = why;
+    gang.code = never ? kRefusedByPolicy : kTimedOut;
+    gang.failure = why;
   }
-  if (job.gang.leaves) stays(job, now);
+  if (gang.leaves) stays(job, now);
   release(registry, job);
 }
 
 void gather(Registry& registry, Job& job, Time now) {
-  const bool raised = cut::next(job.gang.cut, processes_of(registry, job), now);
-  if (job.gang.cut.phase == cut::Phase::kFailed) return fail(registry, job, now);
+  cut::State& state = Gangs::hold_of(job).cut;
+  const bool raised = cut::next(state, processes_of(registry, job), now);
+  if (state.phase == cut::Phase::kFailed) return fail(registry, job, now);
   if (raised) ask(registry, job);
-  if (job.gang.cut.phase == cut::Phase::kThere) enter(job, Stage::kDraining, now);
+  if (state.phase == cut::Phase::kThere) enter(job, Stage::kDraining, now);
 }
 
 // Whether nothing that has a number is left on its GPUs. Work that was launched without one can't
@@ -103,18 +113,17 @@ bool is_drained(const Registry& registry, const Job& job) {
 }
 
 void let_leave(Job& job, residency::Reasons reasons, Time now) {
-  job.memory.take({.event = residency::Event::kWantedOut, .reasons = reasons}, now);
+  job.memory.take({.event = residency::Event::kWantedOut, .reasons = reasons}, now, job.gang->by);
   enter(job, Stage::kLeaving, now);
 }
 
 void act(Job& job, Time now) {
   spdlog::info("job '{}': all ranks are at one place", job.name);
-  if (job.gang.pauses) {
-    pause(job, job.gang.until, Releases::kNothing, now);
-    job.pause.at_cut = true;
+  if (job.gang->pauses) {
+    pause(job, {.until = job.gang->until, .at_cut = true, .by = job.gang->by}, now);
     enter(job, Stage::kClosing, now);
   } else {
-    let_leave(job, job.gang.reasons, now);
+    let_leave(job, job.gang->reasons, now);
   }
 }
 
@@ -123,7 +132,7 @@ bool is_closed(const Registry& registry, const Job& job) {
   bool leaves = false;
   for_clients(registry, job, [&](const Client& client) { leaves = leaves || leaving(client); });
   return !leaves && all_lanes(registry, job, [](const Client::Lane& lane) {
-    return (lane.order.closed & abi::kClosedByPause) != 0 && !lane.carried;
+    return (lane.order.closed & abi::kClosedByPause) != 0 && !lane.noted->carried;
   });
 }
 
@@ -138,43 +147,44 @@ bool is_held(Stage stage) {
 }
 
 void begin_turns_end(Job& job, Time now) {
-  job.gang.cut = {.since = now};
+  Gangs::hold_of(job).cut = {.since = now};
   enter(job, Stage::kTurnEnds, now);
 }
 
 // A rank that does not come is given up by the policy, and sooner than a cut fails.
 void end_turn(Registry& registry, Job& job, Time now) {
-  if (!job.turn_ends) return release(registry, job);
-  if (cut::next(job.gang.cut, processes_of(registry, job), now)) ask(registry, job);
-  if (job.gang.cut.phase == cut::Phase::kThere) enter(job, Stage::kTurnEnded, now);
+  if (!*job.turn_ends) return release(registry, job);
+  cut::State& state = Gangs::hold_of(job).cut;
+  if (cut::next(state, processes_of(registry, job), now)) ask(registry, job);
+  if (state.phase == cut::Phase::kThere) enter(job, Stage::kTurnEnded, now);
 }
 
 // A rank comes at its next collective.
-Time next_look(const Job& job) { return job.gang.looked_at + look_pause(job.clients.size()); }
+Time next_look(const Job& job) { return job.gang->looked_at + look_pause(job.clients.size()); }
 
 void follow(Registry& registry, Job& job, Time now) {
-  if (job.gang.looked_at != Time{0} && now < next_look(job)) return;
-  job.gang.looked_at = now;
-  switch (job.gang.stage) {
+  if (job.gang->looked_at != Time{0} && now < next_look(job)) return;
+  Gangs::hold_of(job).looked_at = now;
+  switch (job.gang->stage) {
     case Stage::kNone:
-      if (job.turn_ends) begin_turns_end(job, now);
+      if (*job.turn_ends) begin_turns_end(job, now);
       return;
     case Stage::kTurnEnds:
       return end_turn(registry, job, now);
     case Stage::kTurnEnded:
-      if (!job.turn_ends) release(registry, job);
+      if (!*job.turn_ends) release(registry, job);
       return;
     case Stage::kGathering:
       return gather(registry, job, now);
     case Stage::kDraining:
-      if (is_drained(registry, job) || now - job.gang.since >= kDrainsWithin) act(job, now);
+      if (is_drained(registry, job) || now - job.gang->since >= kDrainsWithin) act(job, now);
       return;
     case Stage::kClosing:
-      if (!job.pause.on) return release(registry, job);
+      if (!job.pause->on) return release(registry, job);
       // Its memory may be leaving for another reason, which opens the gates.
       if (!is_closed(registry, job) || !has_ended(job)) return;
-      return job.gang.leaves ? let_leave(job, residency::Reason::kPause, now)
-                             : release(registry, job);
+      return job.gang->leaves ? let_leave(job, residency::Reason::kPause, now)
+                              : release(registry, job);
     case Stage::kLeaving:
       if (has_ended(job)) release(registry, job);
       return;
@@ -213,7 +223,7 @@ void note(Registry& registry) {
     const bool ranks = is_gang(registry, job);
     const bool stops = ranks && why_no_cut(registry, job).empty();
     const bool waits = ranks || is_unseen(registry, job);
-    job.gang_kind = stops ? GangKind::kRanks : waits ? GangKind::kUnseen : GangKind::kNone;
+    Gangs::kind_of(job) = stops ? GangKind::kRanks : waits ? GangKind::kUnseen : GangKind::kNone;
   }
 }
 
@@ -232,19 +242,20 @@ std::string why_no_cut(const Registry& registry, const Job& job) {
 }
 
 void hold(Job& job, const Wish& wish, Time now) {
-  GangHold& gang = job.gang;
+  GangHold& gang = Gangs::hold_of(job);
   gang.cut = {.since = now};
   gang.pauses = wish.pauses;
   gang.leaves = wish.leaves;
   gang.reasons = wish.reasons;
   gang.until = wish.until;
+  gang.by = wish.by;
   gang.failure.clear();
   gang.looked_at = Time{0};
   enter(job, Stage::kGathering, now);
 }
 
 void keep_cut(Job& job, const Client& client, Time now) {
-  GangHold& gang = job.gang;
+  GangHold& gang = Gangs::hold_of(job);
   if (gang.stage == Stage::kNone) {
     gang.leaves = false;
     gang.number = gang.number + 1 != 0 ? gang.number + 1 : 1;
@@ -256,7 +267,7 @@ void keep_cut(Job& job, const Client& client, Time now) {
 }
 
 bool left_at_cut(const Job& job) {
-  return job.gang.stage == Stage::kLeaving || (job.pause.on && job.pause.at_cut);
+  return job.gang->stage == Stage::kLeaving || (job.pause->on && job.pause->at_cut);
 }
 
 void want_out(const Registry& registry, Job& job, residency::Reason reason, bool contexts,
@@ -267,22 +278,24 @@ void want_out(const Registry& registry, Job& job, residency::Reason reason, bool
   } else if (const std::string why = why_no_cut(registry, job); !why.empty()) {
     spdlog::info("the memory of job '{}' stays: {}", job.name, why);
     stays(job, now);
-  } else if (!is_held(job.gang.stage)) {
+  } else if (!is_held(job.gang->stage)) {
     hold(job, {.leaves = true, .reasons = reason}, now);
   }
 }
 
+void forget_failure(Job& job) { Gangs::hold_of(job).failure.clear(); }
+
 void cancel(Registry& registry, Job& job) {
-  job.gang.failure.clear();
-  if (job.gang.stage != Stage::kNone) release(registry, job);
+  forget_failure(job);
+  if (job.gang->stage != Stage::kNone) release(registry, job);
 }
 
 bool follow(Registry& registry, Time now) {
   bool changed = false;
   for (auto& [key, job] : registry.jobs()) {
-    const Stage before = job.gang.stage;
+    const Stage before = job.gang->stage;
     follow(registry, job, now);
-    changed = changed || job.gang.stage != before;
+    changed = changed || job.gang->stage != before;
   }
   return changed;
 }
@@ -290,9 +303,10 @@ bool follow(Registry& registry, Time now) {
 Time due(const Registry& registry) {
   Time next{0};
   for (const auto& [key, job] : registry.jobs()) {
-    if (job.gang.stage != Stage::kNone || job.turn_ends) next = earlier(next, next_look(job));
+    if (job.gang->stage != Stage::kNone || *job.turn_ends) next = earlier(next, next_look(job));
   }
   return next;
 }
 
-}  // namespace switchyard::monitor::gangs
+}  // namespace gangs
+}  // namespace switchyard::monitor

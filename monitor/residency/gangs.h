@@ -41,6 +41,7 @@ struct Wish {
   bool leaves = false;
   residency::Reasons reasons = residency::Reason::kUser;  // for which it leaves
   Time until{0};                                          // of the pause
+  std::optional<Peer> by = {};                            // the person who asks; none: the monitor
 };
 void hold(Job& job, const Wish& wish, Time now);
 // A client of a paused job comes from another monitor. Its ranks may be at a cut, and one of them
@@ -48,6 +49,8 @@ void hold(Job& job, const Wish& wish, Time now);
 void keep_cut(Job& job, const Client& client, Time now);
 // Whether it leaves, or has left, from where its ranks were stopped together.
 bool left_at_cut(const Job& job);
+// A person asks anew: why the last attempt failed is of no interest any more.
+void forget_failure(Job& job);
 // Somebody wants something else of the job: it is not waited for any more.
 void cancel(Registry& registry, Job& job);
 
@@ -58,12 +61,12 @@ void want_out(const Registry& registry, Job& job, residency::Reason reason, bool
 
 // Whether what was wished has still to begin.
 inline bool waits(const Job& job) {
-  return job.gang.gathers() || job.gang.stage == GangHold::Stage::kClosing;
+  return job.gang->gathers() || job.gang->stage == GangHold::Stage::kClosing;
 }
 
 // Whether its memory leaves soon: its ranks are being stopped, or just were.
 inline bool is_stopping(const Job& job) {
-  const bool stopped = job.gang.stage == GangHold::Stage::kLeaving;
+  const bool stopped = job.gang->stage == GangHold::Stage::kLeaving;
   return waits(job) || (stopped && job.memory->state == residency::State::kResident);
 }
 

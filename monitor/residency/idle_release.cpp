@@ -9,6 +9,11 @@
 #include "monitor/scheduling/gate_controller.h"
 
 namespace switchyard::monitor {
+
+struct IdleRelease {
+  static std::uint64_t& work_seen(Job& job) { return job.work_seen.write(); }
+};
+
 namespace {
 
 // A job, as all its clients on all its GPUs show it.
@@ -43,14 +48,14 @@ void follow_idleness(const Registry& registry, Job& job, Time now) {
   if (job.knobs.idle_release.after == Time{0} && !yields) return;
   const Activity seen = activity_of(registry, job, now);
   // Held by a pause it has no use for its memory; and who yields room leaves all the way.
-  const bool may = !job.pause.on && (!yields || memory.state == State::kSwappedOut);
+  const bool may = !job.pause->on && (!yields || memory.state == State::kSwappedOut);
   const bool gone = yields || memory.wanted_out.has(Reason::kIdle);
   if (gone && seen.held && may) want_back(job, now);
   if (job.knobs.idle_release.after == Time{0} || memory.wanted_out.has(Reason::kIdle)) return;
-  const bool works = seen.work != job.work_seen || seen.engaged || seen.held;
-  job.work_seen = seen.work;
+  const bool works = seen.work != *job.work_seen || seen.engaged || seen.held;
+  IdleRelease::work_seen(job) = seen.work;
   // The person who paused it decided about its memory, too.
-  const bool stands = seen.resident_bytes == 0 || released(memory.state) || job.pause.on;
+  const bool stands = seen.resident_bytes == 0 || released(memory.state) || job.pause->on;
   if (works || stands || memory.worked_at == Time{0}) {
     job.memory.take({.event = residency::Event::kWorks}, now);
   }

@@ -19,6 +19,20 @@ constexpr std::uint64_t kGranule = 2ull << 20;  // what the driver allocates in
 // A client that rejoined has said by then where its memory is, and the others have rejoined, too.
 constexpr Time kClaimChecked = std::chrono::seconds(5);
 
+// Of a GPU that we don't govern: nothing to account, so nothing to refuse.
+wire::Charged pass(const Client& client, unsigned lane, std::uint64_t bytes) {
+  wire::Charged out{};
+  if (lane < client.page->lane_count() && !client.observer) client.page->grant(lane, bytes);
+  out.granted_bytes = client.observer ? 0 : bytes;
+  out.available_bytes = ~0ull;
+  return out;
+}
+
+// In units of the driver's, unless that would wrap around.
+std::uint64_t rounded_up(std::uint64_t bytes) {
+  return bytes > ~0ull - kGranule ? bytes : (bytes + kGranule - 1) / kGranule * kGranule;
+}
+
 }  // namespace
 
 MemoryBroker::MemoryBroker(Registry& registry, GpuAccounts& gpus, NvmlSampler& sampler)
@@ -132,7 +146,8 @@ void MemoryBroker::join(Client& client, unsigned lane, std::uint64_t used_bytes)
   write_page(gpu, {&client, lane, &found->second}, gpu.account.totals());
 }
 
-void MemoryBroker::check_claim(Client& client, unsigned lane) {
+void MemoryBroker::check_claim(Client& client, unsigned lane, Time now) {
+  client.lanes.at(lane).claimed_at.write() = now;
   const Job* job = registry_.find(client.job);
   const std::size_t gpu = client.lanes.at(lane).gpu;
   Account& account = gpus_[gpu].account;
@@ -150,13 +165,13 @@ void MemoryBroker::check_claim(Client& client, unsigned lane) {
 void MemoryBroker::check_claims(Time now) {
   for (auto& [id, client] : registry_.clients()) {
     for (auto& [lane, state] : client->lanes) {
-      if (state.claimed_at == Time{0} || now - state.claimed_at < kClaimChecked) continue;
+      if (*state.claimed_at == Time{0} || now - *state.claimed_at < kClaimChecked) continue;
       Account& account = gpus_[state.gpu].account;
       const bool out = account.released(client->job);
       // Memory on its way in is neither here nor there, for so long at most.
       const bool moves = !out && !state.residency.resident();
-      if (moves && now - state.claimed_at < kLeavesWithin) continue;
-      state.claimed_at = Time{0};
+      if (moves && now - *state.claimed_at < kLeavesWithin) continue;
+      state.claimed_at.write() = Time{0};
       sampler_.measure_if_old(state.gpu, now);
       const std::uint64_t seen = sampler_.most_of(state.gpu, *client);
       const Account::Holding* holding = account.holding(id);
@@ -174,41 +189,41 @@ void MemoryBroker::leave(const Client& client) {
   }
 }
 
-wire::Charged MemoryBroker::charge(Client& client, unsigned lane, std::uint64_t bytes, Time now) {
-  wire::Charged out{};
-  const auto found = client.lanes.find(lane);
-  if (client.observer || found == client.lanes.end()) {
-    // A GPU that we don't govern: nothing to account, so nothing to refuse.
-    if (lane < client.page->lane_count() && !client.observer) client.page->grant(lane, bytes);
-    out.granted_bytes = client.observer ? 0 : bytes;
-    out.available_bytes = ~0ull;
-    return out;
-  }
-  const std::size_t gpu = found->second.gpu;
-  Account& account = gpus_[gpu].account;
-  // Memory near its end is handed out by fresh figures only.
+std::uint64_t MemoryBroker::missing(const Account& account, const Client& client,
+                                    std::uint64_t bytes) {
+  return minus(bytes, account.holding(client.id)->credit);
+}
+
+void MemoryBroker::gather(std::size_t gpu, const Client& client, std::uint64_t bytes, Time now) {
+  const Account& account = gpus_[gpu].account;
   if (account.quota(client.job) || gpus_[gpu].stale) sampler_.measure_if_old(gpu, now);
   gpus_.read_credits(gpu);
   rebalance(gpu);
-  const auto needed = [&] {
-    const std::uint64_t missing = minus(bytes, account.holding(client.id)->credit);
-    // Rounded up, unless that would wrap around.
-    return missing > ~0ull - kGranule ? missing : (missing + kGranule - 1) / kGranule * kGranule;
-  };
-  const auto missing = [&] { return minus(bytes, account.holding(client.id)->credit); };
-  if (missing() > account.headroom(client.job)) {
-    take_from_givers(gpu, client.job, client.id, minus(needed(), account.headroom(client.job)));
+  const auto lacks = [&] { return missing(account, client, bytes) > account.headroom(client.job); };
+  if (lacks()) {
+    const std::uint64_t needed = rounded_up(missing(account, client, bytes));
+    take_from_givers(gpu, client.job, client.id, minus(needed, account.headroom(client.job)));
   }
-  if (missing() > account.headroom(client.job)) {
+  if (lacks()) {
     sampler_.measure_if_old(gpu, now);
     rebalance(gpu);
   }
+}
+
+wire::Charged MemoryBroker::charge(Client& client, unsigned lane, std::uint64_t bytes, Time now) {
+  const auto found = client.lanes.find(lane);
+  if (client.observer || found == client.lanes.end()) return pass(client, lane, bytes);
+  wire::Charged out{};
+  const std::size_t gpu = found->second.gpu;
+  Account& account = gpus_[gpu].account;
+  gather(gpu, client, bytes, now);
+  const std::uint64_t lacks = missing(account, client, bytes);
   const std::uint64_t room = account.headroom(client.job);
   const Job* job = registry_.find(client.job);
   // One that takes turns gets nothing while it is out: it would hold room that it can't use.
   const bool out_of_turn =
       job != nullptr && job->knobs.oversubscribe && released(job->memory->state);
-  if (!out_of_turn && waits_for_parked(gpu, client, found->second, missing(), now)) {
+  if (!out_of_turn && waits_for_parked(gpu, client, found->second, lacks, now)) {
     out.verdict = wire::kWait;
     out.lacks = wire::kParkedMakesWay;
     return out;
@@ -219,22 +234,29 @@ wire::Charged MemoryBroker::charge(Client& client, unsigned lane, std::uint64_t 
     return leaves_a_way_back(registry_, gpus_, request, host_room_with(registry_, gpus_, request),
                              Leaves::kAllThatTheyUse);
   };
-  if (missing() <= room && (missing() == 0 || (!out_of_turn && has_a_way_back(missing())))) {
-    const std::uint64_t need = std::min(needed(), room);
+  if (lacks <= room && (lacks == 0 || (!out_of_turn && has_a_way_back(lacks)))) {
+    const std::uint64_t need = std::min(rounded_up(lacks), room);
     const std::uint64_t most = need == 0 ? 0 : account.grant_size(client.job, need);
-    const std::uint64_t size = has_a_way_back(most) ? most : missing();
+    const std::uint64_t size = has_a_way_back(most) ? most : lacks;
     account.granted(client.id, size);
     client.page->grant(lane, size);
-    found->second.waits_since = Time{0};
+    found->second.wait.write().since = Time{0};
     out.verdict = wire::kGranted;
     out.granted_bytes = size;
   } else {
-    found->second.lacks_bytes = missing();
+    found->second.wait.write().lacks_bytes = lacks;
     out = refuse(gpu, client, found->second, now);
   }
   write_pages(gpu, client.job);
   out.available_bytes = account.available(client.id);
   return out;
+}
+
+// Or goes on with it, if it still asks.
+void MemoryBroker::begin_wait(Client::Lane& lane, Time now) {
+  MemoryWait& wait = lane.wait.write();
+  if (wait.since == Time{0} || !asks(lane, now)) wait.since = now;
+  wait.last_asked = now;
 }
 
 bool MemoryBroker::waits_for_parked(std::size_t gpu, const Client& client, Client::Lane& lane,
@@ -250,51 +272,50 @@ bool MemoryBroker::waits_for_parked(std::size_t gpu, const Client& client, Clien
   const std::uint64_t beyond = promised ? 0 : minus(most, lacks);
   const bool would_fit = more == 0 || account.overdrawn(more) == 0;
   if (!would_fit || !parking::make_way(registry_, gpus_, gpu, more, now, beyond)) return false;
-  if (lane.waits_since == Time{0} || !asks(lane, now)) lane.waits_since = now;
-  lane.last_asked = now;
-  lane.wants_turn = false;
-  lane.lacks_bytes = lacks;
-  return now - lane.waits_since < kLeavesWithin;
+  begin_wait(lane, now);
+  MemoryWait& wait = lane.wait.write();
+  wait.wants_turn = false;
+  wait.lacks_bytes = lacks;
+  return now - wait.since < kLeavesWithin;
 }
 
 wire::Charged MemoryBroker::refuse(std::size_t gpu, Client& client, Client::Lane& lane, Time now) {
   const Job* job = registry_.find(client.job);
   const Account& account = gpus_[gpu].account;
   const auto quota = account.quota(client.job);
-  if (lane.waits_since == Time{0} || !asks(lane, now)) lane.waits_since = now;
-  lane.last_asked = now;
+  begin_wait(lane, now);
+  MemoryWait& wait = lane.wait.write();
   // Memory of the job that is swapped out will return: wait instead of failing.
-  lane.wants_turn = true;
+  wait.wants_turn = true;
   wire::Charged out{};
   out.verdict = wire::kWait;
   if (job != nullptr && released(job->memory->state)) return out;
   TurnsOutlook turns;
   if (job != nullptr && job->knobs.oversubscribe) {
-    const Request request{gpu, *job, lane.lacks_bytes};
-    turns = turns_outlook(registry_, gpus_, request, lane.waits_since, now);
+    const Request request{gpu, *job, wait.lacks_bytes};
+    turns = turns_outlook(registry_, gpus_, request, wait.since, now);
   }
   if (turns.serve) return out;
   // Memory kept by jobs that are out leaves for any job, unless others come first for too long.
   const bool allowed =
-      !quota || lane.lacks_bytes <= minus(quota->bytes, account.charged(client.job));
-  if (allowed && turns.way_back && now - lane.waits_since < kLeavesWithin &&
-      lane.lacks_bytes <= kept_bytes(registry_, gpus_, gpu, lane.waits_since, now)) {
+      !quota || wait.lacks_bytes <= minus(quota->bytes, account.charged(client.job));
+  if (allowed && turns.way_back && now - wait.since < kLeavesWithin &&
+      wait.lacks_bytes <= kept_bytes(registry_, gpus_, gpu, wait.since, now)) {
     return out;
   }
-  lane.wants_turn = false;
+  wait.wants_turn = false;
   const bool may_wait = job != nullptr && job->knobs.on_oom == OnOom::kWait;
-  if (may_wait && now - lane.waits_since < job->knobs.oom_timeout &&
-      !everybody_waits(gpu, client, now)) {
+  if (may_wait && now - wait.since < job->knobs.oom_timeout && !everybody_waits(gpu, client, now)) {
     return out;
   }
-  lane.waits_since = Time{0};
+  wait.since = Time{0};
   out.verdict = may_wait ? wire::kWaitsInVain : quota ? wire::kOverQuota : wire::kGpuFull;
   if (!turns.host_lacks) return out;
   out.lacks = wire::kHostPoolLacks;
   spdlog::info(
       "job '{}' does not get {}: the host pool of {} is too small for the jobs that take turns on "
       "this GPU; start the monitor with a larger 'switchyardd --host-pool SIZE'",
-      job->name, bytes_text(lane.lacks_bytes), bytes_text(gpus_.host_pool_bytes));
+      job->name, bytes_text(wait.lacks_bytes), bytes_text(gpus_.host_pool_bytes));
   return out;
 }
 

@@ -49,7 +49,7 @@ class MemoryBroker {
   void join(Client& client, unsigned lane, std::uint64_t used_bytes);
   // A client's claim of memory under another monitor is believed as far as NVML sees it. Of a
   // swappable job NVML may not see all: check_claims() does, once the page says where it is.
-  void check_claim(Client& client, unsigned lane);
+  void check_claim(Client& client, unsigned lane, Time now);
   void check_claims(Time now);
   void leave(const Client& client);
   wire::Charged charge(Client& client, unsigned lane, std::uint64_t bytes, Time now);
@@ -65,6 +65,11 @@ class MemoryBroker {
   void write_page(Gpu& gpu, const ClientOnGpu& place, const Account::Totals& totals);
   std::uint64_t take_back(std::size_t gpu, ClientId id, std::uint64_t bytes);
   void take_from_givers(std::size_t gpu, JobKey job, ClientId except, std::uint64_t want);
+  static void begin_wait(Client::Lane& lane, Time now);
+  // Of so many bytes that a client asks for, those that its credit does not have.
+  static std::uint64_t missing(const Account& account, const Client& client, std::uint64_t bytes);
+  // Finds memory for them, by fresh figures where it is near its end.
+  void gather(std::size_t gpu, const Client& client, std::uint64_t bytes, Time now);
   // The answer to a client that does not get the memory that it lacks: to wait, or the refusal and
   // its reason.
   wire::Charged refuse(std::size_t gpu, Client& client, Client::Lane& lane, Time now);

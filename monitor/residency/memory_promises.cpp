@@ -10,22 +10,15 @@
 #include "monitor/residency/parking.h"
 
 namespace switchyard::monitor {
-namespace {
-
-// From its first use of a GPU until it is settled which GPUs it uses. Longer than the processes of
-// a job take to begin one after the other.
-constexpr Time kSettles = std::chrono::seconds(60);
-
-}  // namespace
-
 std::vector<std::size_t> MemoryBroker::gpus_of(const Job& job) const {
   std::vector<std::size_t> out;
-  if (job.settled) {
-    std::set_union(job.named.begin(), job.named.end(), job.used.begin(), job.used.end(),
-                   std::back_inserter(out));
+  if (job.gpus.settled()) {
+    const JobGpus::Set& named = job.gpus.named();
+    const JobGpus::Set& used = job.gpus.used();
+    std::set_union(named.begin(), named.end(), used.begin(), used.end(), std::back_inserter(out));
     return out;
   }
-  out.assign(job.seen.begin(), job.seen.end());
+  out.assign(job.gpus.seen().begin(), job.gpus.seen().end());
   // Not known yet: it may become any of them.
   if (out.empty()) {
     for (std::size_t i = 0; i < gpus_.size(); ++i) out.push_back(i);
@@ -35,26 +28,27 @@ std::vector<std::size_t> MemoryBroker::gpus_of(const Job& job) const {
 
 // True: it uses one more.
 bool MemoryBroker::note_use(Job& job) const {
-  const std::size_t before = job.used.size();
+  bool more = false;
   for_lanes(registry_, job, [&](const Client& client, unsigned lane, const Client::Lane& state) {
     const Account::Holding* holding = gpus_[state.gpu].account.holding(client.id);
     const bool has_memory = holding != nullptr && holding->used() != 0;
-    if (has_memory || client.page->report(lane).has_context()) job.used.insert(state.gpu);
+    if (has_memory || client.page->report(lane).has_context()) {
+      more = job.gpus.use(state.gpu) || more;
+    }
   });
-  return job.used.size() != before;
+  return more;
 }
 
 bool MemoryBroker::follow_use(Time now) {
   bool fewer = false;
   for (auto& [key, job] : registry_.jobs()) {
     // One that has moved is settled without a quota, too.
-    if (!job.knobs.memory && !job.settled) continue;
+    if (!job.knobs.memory && !job.gpus.settled()) continue;
     const bool more = note_use(job);
-    if (!job.knobs.memory || job.used.empty()) continue;
-    if (job.used_since == Time{0}) job.used_since = now;
-    const bool settles = !job.settled && now - job.used_since >= kSettles;
-    if (!settles && !(job.settled && more)) continue;
-    job.settled = true;
+    if (!job.knobs.memory || job.gpus.used().empty()) continue;
+    const bool settles = job.gpus.may_settle(now);
+    if (!settles && !(job.gpus.settled() && more)) continue;
+    job.gpus.settle();
     fewer = fewer || settles;
     std::string why;
     if (reserve(job, now, why) < gpus_of(job).size()) {
@@ -81,7 +75,7 @@ std::size_t MemoryBroker::reserve(const Job& job, Time now, std::string& why) {
     const auto asked = quota_on(job, i);
     const auto most = asked ? asked : job.ceiling_bytes;
     // A job that uses no memory of a GPU yet may do so later, up to its quota.
-    if (!most || !(here || job.seen.count(i) != 0)) {
+    if (!most || !(here || job.gpus.seen().count(i) != 0)) {
       account.clear_quota(job.key);
       continue;
     }

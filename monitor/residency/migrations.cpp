@@ -9,7 +9,7 @@
 
 #include "monitor/core/lanes.h"
 #include "monitor/residency/parking.h"
-#include "monitor/residency/residency.h"
+#include "monitor/residency/residency_state.h"
 #include "switchyard/status.h"
 
 namespace switchyard::monitor {
@@ -17,7 +17,7 @@ namespace {
 
 // No work of it is held by the move, or its memory does not stay where it is.
 bool is_held(const Job& job) {
-  return job.pause.on || wanted_out(job) || job.memory->state != residency::State::kResident;
+  return job.pause->on || wanted_out(job) || job.memory->state != residency::State::kResident;
 }
 
 // The contexts are somewhere, in answer to the order to come back.
@@ -39,14 +39,6 @@ bool is_cut_off(const ResidencyReport& said, const ResidencyOrder& order) {
   return is_refused(said, order) && said.parked_bytes != 0;
 }
 
-// What stands for `a` stands for `b` now.
-void rename(std::set<std::size_t>& gpus, std::size_t a, std::size_t b) {
-  const bool had_a = gpus.erase(a) != 0;
-  const bool had_b = gpus.erase(b) != 0;
-  if (had_a) gpus.insert(b);
-  if (had_b) gpus.insert(a);
-}
-
 std::optional<EventKind> kind_of(migration::Action action) {
   switch (action) {
     case migration::Action::kNothing:
@@ -66,7 +58,7 @@ std::optional<EventKind> kind_of(migration::Action action) {
 }
 
 void tell(const Job& job, migration::Action action, Time now) {
-  const Migration& move = job.migration;
+  const Migration& move = *job.migration;
   const auto kind = kind_of(action);
   if (!kind) return;
   const bool ends = action == migration::Action::kEnd;
@@ -103,17 +95,18 @@ void Migrations::begin(Job& job, std::size_t to, const std::optional<Peer>& by, 
   const std::size_t from = *used_gpus(registry_, job).begin();
   spdlog::info("job '{}' goes from GPU {} to GPU {}", job.name, gpus_[from].info.index,
                gpus_[to].info.index);
-  job.migration = {{}, from, to, "", kOk, by, 0};
+  Migration& move = job.migration.write();
+  move = {{}, from, to, "", kOk, by, 0};
   bool spare = false;
   for_spare_pools(job, [&](const Client&, unsigned, const Client::Lane&, bool) { spare = true; });
   const migration::Step step = migration::begin(spare, now);
-  job.migration.state = step.to;
+  move.state = step.to;
   keep_room(job);
   act(job, step.action, now);
 }
 
 void Migrations::keep_room(const Job& job) {
-  const Migration& move = job.migration;
+  const Migration& move = *job.migration;
   gpus_[move.from].account.keep(job.key, gpus_[move.from].account.held(job.key));
   gpus_[move.to].account.keep(job.key, gpus_[move.from].account.in_full(job.key));
 }
@@ -121,18 +114,19 @@ void Migrations::keep_room(const Job& job) {
 bool Migrations::follow(Time now) {
   bool ended = false;
   for (auto& [key, job] : registry_.jobs()) {
-    if (!migration::is_under_way(job.migration.state)) continue;
+    Migration& move = job.migration.write();
+    if (!migration::is_under_way(move.state)) continue;
     migration::Seen seen = see(job);
-    const bool prepares = job.migration.state.stage == migration::Stage::kPreparing;
-    if (prepares && seen.any && migration::leaves_now(job.migration.state, seen, now)) {
+    const bool prepares = move.state.stage == migration::Stage::kPreparing;
+    if (prepares && seen.any && migration::leaves_now(move.state, seen, now)) {
       note_prepared(job, seen, now);
-      job.migration.failure = why_not_now(job, now);
-      seen.refused = !job.migration.failure.empty();
+      move.failure = why_not_now(job, now);
+      seen.refused = !move.failure.empty();
     }
-    const migration::Step step = migration::next(job.migration.state, seen, now);
-    const bool fails = step.to.back && !job.migration.state.back;
+    const migration::Step step = migration::next(move.state, seen, now);
+    const bool fails = step.to.back && !move.state.back;
     if (fails || seen.refused || !seen.any) note_failure(job, seen, now);
-    job.migration.state = step.to;
+    move.state = step.to;
     act(job, step.action, now);
     ended = ended || step.action == migration::Action::kEnd;
   }
@@ -153,20 +147,21 @@ migration::Seen Migrations::see(Job& job) const {
     seen.any = true;
     bytes += said.resident_bytes;
     seen.prepares =
-        seen.prepares || (state.unpin != 0 && client.page->unpinned(lane) != state.unpin);
+        seen.prepares || (*state.unpin != 0 && client.page->unpinned(lane) != *state.unpin);
     seen.away = seen.away && order.contexts && has_left(said, order);
     seen.does_not_come = seen.does_not_come || finds_no_room(said) || is_refused(said, order);
     seen.cut_off = seen.cut_off || is_cut_off(said, order);
     if (!has_landed(said, order)) {
       seen.on_its_way = true;
-    } else if (is_on(client, lane, job.migration.goal())) {
+    } else if (is_on(client, lane, job.migration->goal())) {
       seen.there = true;
     } else {
       seen.elsewhere = true;
     }
   });
-  seen.comes = bytes > job.migration.most;
-  job.migration.most = std::max(job.migration.most, bytes);
+  std::uint64_t& most = job.migration.write().most;
+  seen.comes = bytes > most;
+  most = std::max(most, bytes);
   seen.held = is_held(job);
   seen.stays = !memory.wanted_out.has(residency::Reason::kMove);
   const bool out = released(memory.state);
@@ -177,7 +172,7 @@ migration::Seen Migrations::see(Job& job) const {
 
 // pre: it has just failed.
 void Migrations::note_failure(Job& job, const migration::Seen& seen, Time now) const {
-  Migration& move = job.migration;
+  Migration& move = job.migration.write();
   move.code = kRefusedByPolicy;
   if (!seen.any) {
     move.failure = "nothing of it uses a GPU any more";
@@ -210,7 +205,7 @@ void Migrations::note_failure(Job& job, const migration::Seen& seen, Time now) c
 void Migrations::note_prepared(const Job& job, const migration::Seen& seen, Time now) const {
   spdlog::info("job '{}' {} its host memory before it is held, in {:.3f} s", job.name,
                seen.prepares ? "has not prepared all of" : "has prepared",
-               seconds(now - job.migration.state.since));
+               seconds(now - job.migration->state.since));
 }
 
 void Migrations::act(Job& job, migration::Action action, Time now) {
@@ -235,14 +230,14 @@ void Migrations::prepare(Job& job) {
   // Neither "none" nor "not yet answered".
   unpin_ = unpin_ + 1 < abi::kAnswersNone ? unpin_ + 1 : 1;
   for_spare_pools(job, [&](Client& client, unsigned lane, Client::Lane& state, bool precopy) {
-    state.unpin = unpin_;
-    client.page->write_unpin(lane, state.unpin, precopy);
+    state.unpin.write() = unpin_;
+    client.page->write_unpin(lane, unpin_, precopy);
     client.page->ring();
   });
 }
 
 void Migrations::leave(Job& job, Time now) {
-  if (!job.migration.state.back) keep_room(job);
+  if (!job.migration->state.back) keep_room(job);
   for_contexts(registry_, job, [&](Client& client, unsigned, const Client::Lane&) {
     if (client.exchanges) settle(client, now);
   });
@@ -276,7 +271,7 @@ std::vector<Uuid> Migrations::uuids() const {
 }
 
 void Migrations::land(Job& job, Time now) {
-  const Migration& move = job.migration;
+  const Migration& move = *job.migration;
   spdlog::info("job '{}' has nothing on GPU {} any more", job.name, gpus_[move.start()].info.index);
   const std::vector<Uuid> machine = uuids();
   std::set<Client*> moving;
@@ -288,7 +283,7 @@ void Migrations::land(Job& job, Time now) {
     exchange(*client, move.from, move.to, now);
     client->exchanges = {move.from, move.to};
   }
-  job.seen.insert(move.goal());
+  job.gpus.see(move.goal());
   // A small allocation may come before the memory does.
   if (const auto quota = gpus_[move.start()].account.quota(job.key)) {
     gpus_[move.goal()].account.set_quota(job.key, {quota->bytes, false, quota->ceiling});
@@ -301,7 +296,7 @@ void Migrations::settle(Client& client, Time now) {
   for (auto& [lane, state] : client.lanes) {
     if ((state.gpu != a && state.gpu != b) || !client.page->report(lane).has_context()) continue;
     const Job* job = registry_.find(client.job);
-    const bool lands = job != nullptr && job->migration.state.stage == migration::Stage::kLanding;
+    const bool lands = job != nullptr && job->migration->state.stage == migration::Stage::kLanding;
     const ResidencyReport said = client.page->residency(lane);
     if (lands || said.detached() || !answers(said, state.residency_order)) return;
     client.exchanges.reset();
@@ -312,8 +307,8 @@ void Migrations::settle(Client& client, Time now) {
 }
 
 void Migrations::arrive(Job& job, Time now) {
-  job.migration.most = 0;
-  const Migration& move = job.migration;
+  Migration& move = job.migration.write();
+  move.most = 0;
   if (!move.state.back) {
     spdlog::info("job '{}' has its contexts on GPU {}", job.name, gpus_[move.to].info.index);
   }
@@ -326,24 +321,22 @@ void Migrations::arrive(Job& job, Time now) {
     if (!client.exchanges) client.page->write_place(lane, machine, state.gpu);
   });
   if (!move.state.back) {
-    rename(job.named, move.from, move.to);
-    job.used = used_gpus(registry_, job);
-    job.settled = true;
+    job.gpus.move(move.from, move.to, used_gpus(registry_, job));
   }
   settle_gpus(job, now);
   job.memory.take({.event = residency::Event::kWantedIn, .reasons = residency::Reason::kMove}, now);
 }
 
 void Migrations::settle_gpus(Job& job, Time now) {
-  const Migration& move = job.migration;
+  const Migration& move = *job.migration;
   std::set<std::size_t> there;
   for_lanes(registry_, job,
             [&](const Client&, unsigned, const Client::Lane& state) { there.insert(state.gpu); });
   for (const std::size_t gpu : {move.from, move.to}) {
     if (there.count(gpu) != 0) {
-      job.seen.insert(gpu);
-    } else if (job.named.count(gpu) == 0) {
-      job.seen.erase(gpu);
+      job.gpus.see(gpu);
+    } else {
+      job.gpus.lose(gpu);
     }
   }
   std::string ignored;
@@ -352,14 +345,14 @@ void Migrations::settle_gpus(Job& job, Time now) {
 }
 
 void Migrations::end(Job& job, Time now) {
-  const Migration& move = job.migration;
+  const Migration& move = *job.migration;
   // Nothing of it may be left to arrive. What comes to it next shall not find it on a move.
   job.memory.take({.event = residency::Event::kWantedIn, .reasons = residency::Reason::kMove}, now);
   settle_gpus(job, now);
   for (const std::size_t gpu : {move.from, move.to}) gpus_[gpu].account.keep(job.key, 0);
   for_lanes(registry_, job, [&](Client& client, unsigned lane, Client::Lane& state) {
-    if (state.unpin == 0) return;
-    state.unpin = 0;
+    if (*state.unpin == 0) return;
+    state.unpin.write() = 0;
     client.page->write_unpin(lane, 0);
     client.page->ring();
   });

@@ -9,7 +9,7 @@
 #include "monitor/residency/contexts.h"
 #include "monitor/residency/migrations.h"
 #include "monitor/residency/oversubscription.h"
-#include "monitor/residency/residency.h"
+#include "monitor/residency/residency_state.h"
 #include "monitor/residency/way_back.h"
 
 namespace switchyard::monitor {
@@ -31,7 +31,7 @@ const Job* who_waits(const Registry& registry, std::size_t gpu, const Job& excep
 }  // namespace
 
 std::string Migrations::why_not(const Job& job, std::size_t to, Time now) {
-  if (migration::is_under_way(job.migration.state)) return "it is on its way already";
+  if (migration::is_under_way(job.migration->state)) return "it is on its way already";
   if (!job.knobs.swappable) return "start the job with 'switchyard run --swappable'";
   const std::set<std::size_t> used = used_gpus(registry_, job);
   if (used.empty()) return "it uses no GPU yet";
@@ -87,7 +87,7 @@ std::string Migrations::why_no_room(const Job& job, std::size_t from, std::size_
 
 // Its room is kept, but it may have grown, share memory or use another GPU by now.
 std::string Migrations::why_not_now(const Job& job, Time now) {
-  const Migration& move = job.migration;
+  const Migration& move = *job.migration;
   if (std::string why = why_it_stays(job); !why.empty()) return why;
   if (!used_gpus(registry_, job).contains(move.from)) return "it uses another GPU by now";
   gpus_.read_credits(move.from);

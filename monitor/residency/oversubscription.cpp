@@ -9,7 +9,7 @@
 #include "monitor/platform/text.h"
 #include "monitor/residency/gangs.h"
 #include "monitor/residency/handovers.h"
-#include "monitor/residency/residency.h"
+#include "monitor/residency/residency_state.h"
 
 namespace switchyard::monitor {
 namespace {
@@ -43,11 +43,13 @@ bool is_out(const Job& job) { return job.memory->state == residency::State::kSwa
 // Whether it was told to give room, on one of its GPUs at least. A gang is first brought to a cut.
 bool gives_already(const Job& job) {
   return wanted_out(job) || is_out(job) ||
-         (gangs::is_stopping(job) && job.gang.reasons.has(residency::Reason::kYield));
+         (gangs::is_stopping(job) && job.gang->reasons.has(residency::Reason::kYield));
 }
 
 // Whether it asks for what a turn of its own can give it.
-bool wants_turn(const Client::Lane& lane, Time now) { return lane.wants_turn && asks(lane, now); }
+bool wants_turn(const Client::Lane& lane, Time now) {
+  return lane.wait->wants_turn && asks(lane, now);
+}
 
 }  // namespace
 
@@ -56,7 +58,7 @@ Oversubscription::Oversubscription(Registry& registry, GpuAccounts& gpus,
     : registry_(registry), gpus_(gpus), handovers_(handovers), settings_(settings) {}
 
 bool asks(const Client::Lane& lane, Time now) {
-  return lane.waits_since != Time{0} && now - lane.last_asked <= kStillWaits;
+  return lane.wait->since != Time{0} && now - lane.wait->last_asked <= kStillWaits;
 }
 
 std::uint64_t kept_bytes(const Registry& registry, const GpuAccounts& gpus, std::size_t gpu,
@@ -73,7 +75,7 @@ std::uint64_t kept_bytes(const Registry& registry, const GpuAccounts& gpus, std:
 // of its GPUs or to none, so each of them asks this of all. Else two jobs could stand before each
 // other, each on one GPU.
 bool Oversubscription::could_return(const Job& job, const Around& around) const {
-  return std::all_of(job.seen.begin(), job.seen.end(), [&](std::size_t gpu) {
+  return std::all_of(job.gpus.seen().begin(), job.gpus.seen().end(), [&](std::size_t gpu) {
     const Account& account = gpus_[gpu].account;
     const std::uint64_t more = account.in_full(job.key) - account.charged(job.key);
     return fits_alone(gpus_, {gpu, job, more}, around.host, around.crowds[gpu]);
@@ -94,9 +96,9 @@ policy::Oversubscriber Oversubscription::view_of(std::size_t gpu, const Job& job
   out.stay_moves = settings_.stay_moves;
   out.resident_bytes = out.takes_turns ? held_on(gpu, registry_, gpus_, job) : 0;
   out.may_give_bytes = may_still_leave(gpu, registry_, job);
-  out.gang = job.gang_kind != GangKind::kNone;
+  out.gang = *job.gang_kind != GangKind::kNone;
   out.stopping = gangs::is_stopping(job);
-  out.gathers = job.gang.stage == GangHold::Stage::kGathering && job.gang.leaves;
+  out.gathers = job.gang->stage == GangHold::Stage::kGathering && job.gang->leaves;
   const Account& account = gpus_[gpu].account;
   std::uint64_t excess = 0;
   for_lanes_on(gpu, registry_, job, [&](const Client::Lane& lane) {
@@ -104,9 +106,9 @@ policy::Oversubscriber Oversubscription::view_of(std::size_t gpu, const Job& job
     excess += excess_bytes(lane.residency, lane.residency_order);
     if (!wants_turn(lane, now)) return;
     out.wants_room = out.asks = true;
-    out.waits_since = earlier(out.waits_since, lane.waits_since);
+    out.waits_since = earlier(out.waits_since, lane.wait->since);
     const std::uint64_t room = account.headroom(job.key);
-    out.lacks_bytes += lane.lacks_bytes - std::min(lane.lacks_bytes, room);
+    out.lacks_bytes += lane.wait->lacks_bytes - std::min(lane.wait->lacks_bytes, room);
   });
   if (released(memory.state)) {
     out.out = is_out(job);
@@ -125,7 +127,7 @@ policy::Oversubscriber Oversubscription::view_of(std::size_t gpu, const Job& job
     out.returning = memory.state == residency::State::kSwappingIn &&
                     now - memory.moves_since < kLeavesWithin && tries;
   }
-  if (job.stands) out.wants_room = out.asks = out.returning = false;
+  if (*job.stands) out.wants_room = out.asks = out.returning = false;
   return out;
 }
 
@@ -135,7 +137,7 @@ std::vector<policy::Oversubscriber> Oversubscription::views_of(std::size_t gpu,
   const std::uint64_t kept = kept_bytes(registry_, gpus_, gpu, Time::max(), now);
   std::vector<policy::Oversubscriber> views;
   for (const auto& [key, job] : registry_.jobs()) {
-    if (job.seen.count(gpu) == 0) continue;
+    if (job.gpus.seen().count(gpu) == 0) continue;
     bool waits = is_out(job) && !wanted_out(job);
     for_lanes_on(gpu, registry_, job,
                  [&](const Client::Lane& lane) { waits = waits || wants_turn(lane, now); });
@@ -171,7 +173,7 @@ Time Oversubscription::follow(Time now) {
   bool any = false;
   for (auto& [key, job] : registry_.jobs()) {
     any = any || job.knobs.oversubscribe;
-    job.turn = {};
+    job.turn.write() = {};
   }
   if (!any) return next;
   Around around{host_room(registry_, gpus_), {}};
@@ -190,7 +192,7 @@ Time Oversubscription::follow(Time now) {
     if (plan.first == 0) continue;
     Job* giver = registry_.find(plan.giver);
     for (const policy::Oversubscriber& each : jobs) {
-      Turn& turn = registry_.find(each.job)->turn;
+      Turn& turn = registry_.find(each.job)->turn.write();
       if (each.job == plan.first && plan.arrives && each.takes_turns) turn.arrives.insert(gpu);
       if (each.takes_turns && each.job != plan.first) turn.may_return = false;
       if (each.wants_room && giver != nullptr && giver->key != each.job) {

@@ -21,7 +21,7 @@ std::vector<Place> parked_on(Registry& registry, std::size_t gpu) {
   std::vector<Place> places;
   for (auto& [id, client] : registry.clients()) {
     const Job* job = registry.find(client->job);
-    if (job != nullptr && migration::is_under_way(job->migration.state)) continue;
+    if (job != nullptr && migration::is_under_way(job->migration->state)) continue;
     for (auto& [lane, state] : client->lanes) {
       if (state.parker.held() != 0 && state.parker.on == gpu) {
         places.push_back({*client, lane});
@@ -44,7 +44,7 @@ std::uint64_t asked_for(const Registry& registry, const GpuAccounts& gpus, std::
     for (const auto& [lane, state] : client->lanes) {
       if (state.gpu != gpu || !asks(state, now)) continue;
       // No sum of these wraps around, whatever they ask for.
-      bytes += std::min({state.lacks_bytes, most, account.capacity().value_or(0)});
+      bytes += std::min({state.wait->lacks_bytes, most, account.capacity().value_or(0)});
     }
   }
   return bytes;
@@ -117,7 +117,7 @@ void assign(const Registry& registry, GpuAccounts& gpus, const Job& job, const P
 
 // It stays on the GPU that its contexts leave, and follows them: it comes back at once.
 bool may_stay(const Job& job, const Place& place) {
-  const Migration& move = job.migration;
+  const Migration& move = *job.migration;
   const auto& out = job.memory->wanted_out;
   return move.state.stage == migration::Stage::kLeaving && !move.state.back &&
          out == residency::Reason::kMove && may_keep(job, place);
@@ -126,7 +126,7 @@ bool may_stay(const Job& job, const Place& place) {
 // It leaves for another GPU. True: what it keeps where it is needs no host.
 bool moves(GpuAccounts& gpus, const Job& job, const Place& place, ResidencyOrder& order, Time now) {
   policy::Parker& parker = place.state().parker;
-  const Migration& move = job.migration;
+  const Migration& move = *job.migration;
   if (!migration::is_under_way(move.state)) return false;
   const bool kept = parker.held() != 0 && parker.on == move.from;
   if (!kept && (parker.held() != 0 || order.limited || !may_stay(job, place))) return false;
@@ -144,7 +144,7 @@ bool moves(GpuAccounts& gpus, const Job& job, const Place& place, ResidencyOrder
 }  // namespace
 
 bool may_keep(const Job& job, const Place& place) {
-  const Migration& move = job.migration;
+  const Migration& move = *job.migration;
   return !job.knobs.oversubscribe && place.state().gpu == move.from &&
          lane_on(place.client, move.to);
 }

@@ -3,6 +3,11 @@
 #include <spdlog/spdlog.h>
 
 namespace switchyard::monitor {
+
+struct Pausing {
+  static Pause& of(Job& job) { return job.pause.write(); }
+};
+
 namespace {
 
 // Work that was queued before the first number has ended after so long.
@@ -10,23 +15,26 @@ constexpr Time kNumberedFor = std::chrono::seconds(2);
 constexpr Time kStandsStill = std::chrono::milliseconds(50);
 
 void tell_pause(const Job& job, Time now) {
-  HistoryEvent event = event_of(EventKind::kPaused, job.key, job.pause.by, now);
-  event.value = static_cast<std::uint64_t>(job.pause.until.count());
+  HistoryEvent event = event_of(EventKind::kPaused, job.key, job.pause->by, now);
+  event.value = static_cast<std::uint64_t>(job.pause->until.count());
   job.tap.tell(event);
 }
 
 }  // namespace
 
-void pause(Job& job, Time until, Releases releases, Time now) {
-  if (!job.pause.on) job.pause.since = job.pause.moved_at = now;
-  job.pause.on = true;
-  job.pause.until = until;
-  job.pause.decided = true;
-  if (releases != Releases::kNothing) {
+void pause(Job& job, const PauseWish& wish, Time now) {
+  Pause& pause = Pausing::of(job);
+  if (!pause.on) pause.since = pause.moved_at = now;
+  pause.on = true;
+  pause.until = wish.until;
+  pause.decided = true;
+  pause.at_cut = pause.at_cut || wish.at_cut;
+  if (wish.by) pause.by = wish.by;
+  if (wish.releases != Releases::kNothing) {
     job.memory.take({.event = residency::Event::kWantedOut,
                      .reasons = residency::Reason::kPause,
-                     .contexts = releases == Releases::kContextsToo},
-                    now);
+                     .contexts = wish.releases == Releases::kContextsToo},
+                    now, wish.by);
   }
   tell_pause(job, now);
   spdlog::info("job '{}' is paused", job.name);
@@ -35,25 +43,38 @@ void pause(Job& job, Time until, Releases releases, Time now) {
 void resume(Job& job, const std::optional<Peer>& by, Time now) {
   const residency::Reasons ends = residency::kUntilItWorks.with(residency::Reason::kPause);
   job.memory.take({.event = residency::Event::kWantedIn, .reasons = ends}, now);
-  if (job.pause.on) {
+  if (job.pause->on) {
     job.tap.tell(event_of(EventKind::kResumed, job.key, by, now));
     spdlog::info("job '{}' is resumed", job.name);
   }
-  job.pause = {};
   // A process that is heard later shall not restore it.
-  job.pause.decided = true;
+  Pausing::of(job) = {.decided = true};
+}
+
+void want_out(Job& job, const std::optional<Peer>& by, Time now) {
+  job.memory.take({.event = residency::Event::kWantedOut, .reasons = residency::Reason::kUser}, now,
+                  by);
+}
+
+void want_in(Job& job, const std::optional<Peer>& by, Time now) {
+  // Whatever a process that is heard later remembers of its pause.
+  Pausing::of(job).decided = true;
+  job.memory.take({.event = residency::Event::kWantedIn, .reasons = residency::kAllReasons}, now,
+                  by);
 }
 
 void restore_pause(Job& job, const wire::Hello& hello, Time now) {
-  if ((hello.flags & wire::kRejoin) == 0 || hello.paused == 0 || job.pause.decided) return;
+  if ((hello.flags & wire::kRejoin) == 0 || hello.paused == 0 || job.pause->decided) return;
   const Time until(static_cast<Time::rep>(hello.pause_until_ns & ~(1ull << 63)));
   if (until != Time{0} && until <= now) return;
   // Of several clients the longest pause counts.
-  if (job.pause.on && (job.pause.until == Time{0} || (until != Time{0} && until < job.pause.until)))
+  if (job.pause->on &&
+      (job.pause->until == Time{0} || (until != Time{0} && until < job.pause->until)))
     return;
-  if (!job.pause.on) job.pause.since = now;
-  job.pause.on = true;
-  job.pause.until = until;
+  Pause& pause = Pausing::of(job);
+  if (!pause.on) pause.since = now;
+  pause.on = true;
+  pause.until = until;
   tell_pause(job, now);
   spdlog::info("job '{}' was paused before this monitor came, and stays so", job.name);
 }
@@ -61,7 +82,7 @@ void restore_pause(Job& job, const wire::Hello& hello, Time now) {
 bool end_pauses(Registry& registry, Time now) {
   bool ended = false;
   for (auto& [key, job] : registry.jobs()) {
-    if (!job.pause.on || job.pause.until == Time{0} || job.pause.until > now) continue;
+    if (!job.pause->on || job.pause->until == Time{0} || job.pause->until > now) continue;
     resume(job, std::nullopt, now);
     ended = true;
   }
@@ -71,7 +92,7 @@ bool end_pauses(Registry& registry, Time now) {
 Time next_pause_end(const Registry& registry) {
   Time next{0};
   for (const auto& [key, job] : registry.jobs()) {
-    if (job.pause.on) next = earlier(next, job.pause.until);
+    if (job.pause->on) next = earlier(next, job.pause->until);
   }
   return next;
 }
@@ -96,13 +117,14 @@ Drained drained(Registry& registry, Job& job, Time now) {
       progress += gate.progress;
       done = done && gate.done;
       known = known && gate.state == abi::kGateReady && state.numbered_since != Time{0} &&
-              state.numbered_since + kNumberedFor <= job.pause.since;
+              state.numbered_since + kNumberedFor <= job.pause->since;
     }
   }
-  if (progress != job.pause.progress) job.pause.moved_at = now;
-  job.pause.progress = progress;
+  Pause& pause = Pausing::of(job);
+  if (progress != pause.progress) pause.moved_at = now;
+  pause.progress = progress;
   if (!known) return Drained::kUnknown;
-  return done || now - job.pause.moved_at >= kStandsStill ? Drained::kYes : Drained::kNo;
+  return done || now - pause.moved_at >= kStandsStill ? Drained::kYes : Drained::kNo;
 }
 
 }  // namespace switchyard::monitor

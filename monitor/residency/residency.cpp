@@ -1,6 +1,5 @@
 #include "monitor/residency/residency.h"
 
-#include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
@@ -13,6 +12,7 @@
 #include "monitor/residency/idle_release.h"
 #include "monitor/residency/parking.h"
 #include "monitor/residency/pausing.h"
+#include "monitor/residency/residency_state.h"
 #include "monitor/residency/way_back.h"
 
 namespace switchyard::monitor {
@@ -27,14 +27,12 @@ using residency::State;
 // after an order answers that order.
 constexpr Time kRepeatsWithin = std::chrono::seconds(3);
 
-// ResidencyReport::result where a client could enter no context (CUDA_ERROR_INVALID_CONTEXT).
-constexpr std::uint32_t kInvalidContext = 201;
-
 // The error that the client answers its present order with, if any. A lack of room on the device
 // is no reason against leaving.
 std::uint32_t error_now(const Client::Lane& lane, const ResidencyReport& said, Time now) {
   const bool by_number = said.answered != 0;
-  if (by_number ? !answers(said, lane.residency_order) : now - lane.numbered_at < kRepeatsWithin) {
+  if (by_number ? !answers(said, lane.residency_order)
+                : now - lane.noted->numbered_at < kRepeatsWithin) {
     return abi::kSwapFine;
   }
   return said.error == abi::kSwapNoDeviceRoom ? abi::kSwapFine : said.error;
@@ -58,117 +56,15 @@ bool is_apart(const Registry& registry, const Job& job) {
   return gangs::is_gang(registry, job) || gangs::is_unseen(registry, job);
 }
 
-// All that was to leave has.
-bool is_away(const Client::Lane& lane) {
-  return lane.residency.away() && excess_bytes(lane.residency, lane.residency_order) == 0;
-}
-
-}  // namespace
-
-void want_out(Job& job, Time now) {
-  job.memory.take({.event = Event::kWantedOut, .reasons = Reason::kUser}, now);
-}
-
-void want_in(Job& job, Time now) {
-  // Whatever a process that is heard later remembers of its pause.
-  job.pause.decided = true;
-  job.memory.take({.event = Event::kWantedIn, .reasons = residency::kAllReasons}, now);
-}
-
-bool uses(const Registry& registry, const Job& job, std::size_t gpu) {
-  bool any = false;
-  for_lanes(registry, job, [&](const Client& client, unsigned lane, const Client::Lane& state) {
-    any = any || (state.gpu == gpu && client.page->used_bytes(lane) != 0);
-  });
-  return any;
-}
-
-bool nothing_leaves(const Registry& registry, const Job& job) {
-  bool uses = false;
-  bool leaves = false;
-  for_lanes(registry, job, [&](const Client& client, unsigned lane, const Client::Lane&) {
-    uses = uses || client.page->used_bytes(lane) != 0;
-    leaves = leaves || client.page->residency(lane).total_bytes != 0;
-  });
-  return uses && !leaves;
-}
-
-ResidencyState residency_of(const Registry& registry, const Job& job) {
-  bool all_away = true;
-  for_lanes(registry, job, [&](const Client& client, unsigned at, const Client::Lane& lane) {
-    const bool contexts = job.memory->contexts_out.any() && client.page->report(at).has_context();
-    all_away = all_away && (contexts ? lane.residency.detached() && is_away(lane) : is_away(lane));
-  });
-  const State state = job.memory->state;
-  if (released(state)) {
-    if (!wanted_out(job)) return ResidencyState::kWaiting;
-    if (state != State::kSwappedOut || !all_away) return ResidencyState::kMoving;
-    const bool nothing = nothing_leaves(registry, job) && !job.memory->contexts_out.any();
-    return nothing ? ResidencyState::kResident : ResidencyState::kSwapped;
-  }
-  const auto there = [](const Client::Lane& lane) { return lane.residency.resident(); };
-  if (!job.knobs.swappable || all_lanes(registry, job, there)) return ResidencyState::kResident;
-  // Its account has the room; the device has not (yet).
-  const auto finds_room = [](const Client::Lane& lane) {
-    return lane.residency.resident() || lane.residency.error != abi::kSwapNoDeviceRoom ||
-           !answers(lane.residency, lane.residency_order);
-  };
-  return all_lanes(registry, job, finds_room) ? ResidencyState::kMoving : ResidencyState::kWaiting;
-}
-
-ResidencyState residency_on(const Registry& registry, const Job& job, std::size_t gpu) {
-  const ResidencyState where = residency_of(registry, job);
-  bool any_away = false;
-  bool all_away = true;
-  bool moves = false;
-  for_lanes(registry, job, [&](const Client&, unsigned, const Client::Lane& lane) {
-    if (lane.gpu != gpu) return;
-    any_away = any_away || lane.residency.away_bytes() != 0;
-    all_away = all_away && is_away(lane);
-    moves = moves || excess_bytes(lane.residency, lane.residency_order) != 0;
-  });
-  if (!any_away && !moves) return ResidencyState::kResident;
-  const bool has_left = wanted_out(job) && all_away;
-  return where == ResidencyState::kMoving && has_left ? ResidencyState::kSwapped : where;
-}
-
+// The error that keeps a client's memory from leaving since it was told to; kSwapFine: none. Only
+// the answer to the present order counts.
 std::uint32_t failed(const Client::Lane& lane, Time now) {
   const ResidencyReport& said = lane.residency;
   const bool gone = lane.residency_order.contexts ? said.detached() : said.away();
   return gone || said.phase == abi::kLeaving ? abi::kSwapFine : error_now(lane, said, now);
 }
 
-std::string failure_text(std::uint32_t error, std::uint32_t result) {
-  switch (error) {
-    case abi::kSwapBusy:
-      return "its accepted work did not end in time: it may wait for another GPU or for its own "
-             "CPU; try again";
-    case abi::kSwapNoHostRoom:
-      return "the host has no room for it: free memory of the host, or start switchyardd with a "
-             "larger --host-pool";
-    case abi::kSwapNoDeviceRoom:
-      return "it waits for room on the GPU";
-    case abi::kSwapContextsStay:
-      return fmt::format("the driver did not take its contexts (CUDA error {})", result);
-    case abi::kSwapNotMoved:
-      return fmt::format("the driver did not restore it on the other GPU (CUDA error {})", result);
-    case abi::kSwapNoPeerRoom:
-      return "no other GPU that it sees has room to park it ('--park auto' uses the host as well)";
-    default:
-      if (result == kInvalidContext)
-        return "a process of it has no CUDA context any more: it ends, or destroyed its context";
-      return fmt::format("the driver refused (CUDA error {})", result);
-  }
-}
-
-std::string failure_text(const residency::Failure& failure) {
-  if (failure.stands != Standstill::kNone) {
-    return fmt::format("its process {} {}", failure.pid, text_of(failure.stands));
-  }
-  if (failure.error != abi::kSwapFine) return failure_text(failure.error, failure.result);
-  return fmt::format("none of it has left for {:.0f} s, or too little of it",
-                     seconds(kLeavesWithin));
-}
+}  // namespace
 
 Residency::Residency(Registry& registry, GpuAccounts& gpus, MemoryBroker& memory,
                      std::uint64_t host_pool_bytes, const TurnSettings& turns)
@@ -185,8 +81,9 @@ void Residency::join(Client& client, bool rejoins) {
   // A fresh process is no idle one.
   if (job->memory->wanted_out.has(Reason::kIdle)) want_back(*job, now_);
   for (auto& [lane, state] : client.lanes) {
-    state.carried = rejoins;
-    if (rejoins) state.most_pinned = policy::usable_host_bytes(gpus_[state.gpu].memory.total_bytes);
+    ResidencyNotes& noted = state.noted.write();
+    noted.carried = rejoins;
+    if (rejoins) noted.most_pinned = policy::usable_host_bytes(gpus_[state.gpu].memory.total_bytes);
     if (released(job->memory->state) && !rejoins) tell(client, lane, state, {true, 0, 0});
   }
   divide_host_pool();
@@ -211,9 +108,10 @@ void Residency::divide_host_pool() {
     ResidencyOrder order = state->residency_order;
     // A slab may be on its way that the limit permitted until now. The page of a client that
     // rejoins tells later what it has pinned.
+    ResidencyNotes& noted = state->noted.write();
     const std::uint64_t had =
-        state->carried ? state->most_pinned : std::min(users[i].pinned_bytes, state->most_pinned);
-    state->most_pinned = std::max({limits[i], order.host_limit_bytes, had});
+        noted.carried ? noted.most_pinned : std::min(users[i].pinned_bytes, noted.most_pinned);
+    noted.most_pinned = std::max({limits[i], order.host_limit_bytes, had});
     order.host_limit_bytes = limits[i];
     tell(*client, lane, *state, order);
   }
@@ -250,8 +148,8 @@ residency::Seen Residency::see(const Job& job) const {
   residency::Seen seen;
   seen.all_there = seen.resident = true;
   // It would keep the room from the others.
-  seen.first = job.turn.may_return && !job.stands;
-  seen.room_comes = !job.turn.arrives.empty();
+  seen.first = job.turn->may_return && !*job.stands;
+  seen.room_comes = !job.turn->arrives.empty();
   seen.pinned_bytes = pinned_bytes_;
   for_lanes(registry_, job, [&](const Client&, unsigned, const Client::Lane& lane) {
     const ResidencyReport& said = lane.residency;
@@ -265,22 +163,23 @@ residency::Seen Residency::see(const Job& job) const {
 // What one client says of its memory on one GPU.
 void Residency::hear(Job& job, Client& client, unsigned lane, Client::Lane& state) {
   ResidencyReport said = client.page->residency(lane);
+  ResidencyNotes& noted = state.noted.write();
   // It stores this after all that it carries over, which may have come while we read.
   const bool numbers = said.answered == abi::kAnswersNone;
-  if (state.carried && numbers) said = client.page->residency(lane);
+  if (noted.carried && numbers) said = client.page->residency(lane);
   // It has as long as everybody from when there is something to move, and while that moves.
   const bool moves = said.resident_bytes < state.residency.resident_bytes;
   const auto gone = [&](const ResidencyReport& report) {
     return state.residency_order.contexts ? report.detached() : report.away();
   };
-  if (state.told_to_leave != Time{0} && (gone(said) || gone(state.residency) || moves)) {
-    state.told_to_leave = now_;
+  if (noted.told_to_leave != Time{0} && (gone(said) || gone(state.residency) || moves)) {
+    noted.told_to_leave = now_;
   }
   const bool awaits = said.phase == abi::kLeaving && state.residency.phase == abi::kLeaving;
-  if (!awaits || moves) state.drains_since = now_;
+  if (!awaits || moves) noted.drains_since = now_;
   // Memory that it has kept can't leave: no job shall wait for that.
   const bool refuses = error_now(state, said, now_) != abi::kSwapFine;
-  const bool late = refuses || now_ - state.numbered_at >= kLeavesWithin;
+  const bool late = refuses || now_ - noted.numbered_at >= kLeavesWithin;
   const bool out = job.memory->state == State::kSwappedOut;
   if (out && late && excess_bytes(said, state.residency_order) > 0) {
     spdlog::warn("job '{}' keeps {} on its GPUs: {}", job.name, bytes_text(said.resident_bytes),
@@ -288,18 +187,23 @@ void Residency::hear(Job& job, Client& client, unsigned lane, Client::Lane& stat
     state.kept_bytes = said.resident_bytes;
     job.memory.take({.event = Event::kKeeps}, now_);
   }
-  if (parking::hear(gpus_, {client, lane}, said, state.carried, now_)) room_came();
+  if (parking::hear(gpus_, {client, lane}, said, noted.carried, now_)) room_came();
   state.residency = said;
-  const auto found_away = [&] {
-    act(job, job.memory.take({.event = Event::kFoundAway}, now_).action, now_);
-  };
-  if (!released(job.memory->state) && crowded_out(state)) found_away();
+  if (!released(job.memory->state) && crowded_out(state)) find_away(job);
   // An older library knows of no numbers. Then no bytes may mean that its words are yet to come.
-  if (!state.carried || (!numbers && said.total_bytes == 0)) return;
-  state.carried = false;
+  if (noted.carried && (numbers || said.total_bytes != 0)) hear_carried(job, client, lane, state);
+}
+
+void Residency::find_away(Job& job) {
+  act(job, job.memory.take({.event = Event::kFoundAway}, now_).action, now_);
+}
+
+void Residency::hear_carried(Job& job, Client& client, unsigned lane, Client::Lane& state) {
+  const ResidencyReport& said = state.residency;
+  state.noted.write().carried = false;
   // Under another monitor it was told to leave, all of its processes or one: it stays away until
   // the account has room for it.
-  const bool restored = job.pause.on && !job.pause.decided;
+  const bool restored = job.pause->on && !job.pause->decided;
   // A pause that outlived that monitor, which was to release it. The memory may not have begun to
   // leave, because to pin room in the host takes long.
   const bool leaves = restored && said.limited != abi::kUnlimited;
@@ -311,7 +215,7 @@ void Residency::hear(Job& job, Client& client, unsigned lane, Client::Lane& stat
       job.memory.take({.event = Event::kWantedOut, .reasons = Reason::kPause, .contexts = contexts},
                       now_);
     }
-    found_away();
+    find_away(job);
   }
   // It has put the words of the other monitor's page into this one.
   client.page->write_residency(lane, state.residency_order);
@@ -358,7 +262,7 @@ std::optional<residency::Input> Residency::act(Job& job, Action action, Time now
       return order_out(job, false, now);
     case Action::kOrderContexts:
       // On the other GPU the contexts come first.
-      return order_out(job, job.migration.state.stage != migration::Stage::kLanding, now);
+      return order_out(job, job.migration->state.stage != migration::Stage::kLanding, now);
     case Action::kSuspend:
       spdlog::info("job '{}' has left its GPUs", job.name);
       memory_.suspend(job);
@@ -400,7 +304,7 @@ void Residency::tell(Client& client, unsigned lane, Client::Lane& state,
   if (anew) {
     // Neither "no order yet" nor "no answer".
     told.number = told.number + 1 < abi::kAnswersNone ? told.number + 1 : 1;
-    state.numbered_at = now_;
+    state.noted.write().numbered_at = now_;
   }
   client.page->write_residency(lane, told);
   client.page->ring();
@@ -432,8 +336,8 @@ residency::Input Residency::order_out(Job& job, bool contexts, Time now) {
     order.gives = handovers_.gives(state.gpu, client.id);
     order.takes = order.soon_bytes = 0;
     const ResidencyReport& said = state.residency;
-    if (order != state.residency_order || state.told_to_leave == Time{0}) {
-      state.told_to_leave = now;
+    if (order != state.residency_order || state.noted->told_to_leave == Time{0}) {
+      state.noted.write().told_to_leave = now;
       tell(client, lane, state, order);
     }
     if (has_left(said, state.residency_order)) return;
@@ -444,10 +348,10 @@ residency::Input Residency::order_out(Job& job, bool contexts, Time now) {
       failure.result = said.swap_result;
     } else if (client.standing.why != Standstill::kNone) {
       failure = {.failed = true, .stands = client.standing.why, .pid = client.peer.pid};
-    } else if (now - state.drains_since >= cut::kComesWithin && is_apart(registry_, job)) {
+    } else if (now - state.noted->drains_since >= cut::kComesWithin && is_apart(registry_, job)) {
       failure = {.failed = true, .error = abi::kSwapBusy};
-    } else if (now - state.told_to_leave >= kLeavesWithin ||
-               now - state.numbered_at >= longest_move(said.total_bytes)) {
+    } else if (now - state.noted->told_to_leave >= kLeavesWithin ||
+               now - state.noted->numbered_at >= longest_move(said.total_bytes)) {
       failure = {.failed = true, .overdue = true};
     }
   });

@@ -19,7 +19,6 @@
 #include <cstdint>
 #include <optional>
 #include <set>
-#include <string>
 
 #include "monitor/core/registry.h"
 #include "monitor/policy/handovers.h"
@@ -28,35 +27,6 @@
 #include "monitor/residency/oversubscription.h"
 
 namespace switchyard::monitor {
-
-// Where a job's memory is, as people see it. A job that has memory of which nothing can leave is
-// never swapped.
-enum class ResidencyState : std::uint8_t { kResident, kMoving, kSwapped, kWaiting };
-ResidencyState residency_of(const Registry& registry, const Job& job);
-// The same of its memory on one of its GPUs.
-ResidencyState residency_on(const Registry& registry, const Job& job, std::size_t gpu);
-// Whether the job has memory charged there.
-bool uses(const Registry& registry, const Job& job, std::size_t gpu);
-// Whether the job has memory on its GPUs and none of it is swappable.
-bool nothing_leaves(const Registry& registry, const Job& job);
-constexpr const char* to_string(ResidencyState where) {
-  return where == ResidencyState::kMoving    ? "moving"
-         : where == ResidencyState::kSwapped ? "swapped"
-         : where == ResidencyState::kWaiting ? "waiting"
-                                             : "resident";
-}
-
-// What a person wants of a swappable job. It is wanted in against all reasons to be out.
-void want_out(Job& job, Time now);
-void want_in(Job& job, Time now);
-inline bool wanted_out(const Job& job) { return job.memory->wanted_out.any(); }
-
-// The error that keeps a client's memory from leaving since it was told to; kSwapFine: none. Only
-// the answer to the present order counts.
-std::uint32_t failed(const Client::Lane& lane, Time now);
-// The same for people.
-std::string failure_text(std::uint32_t error, std::uint32_t result);
-std::string failure_text(const residency::Failure& failure);
 
 class Residency {
  public:
@@ -77,6 +47,9 @@ class Residency {
   residency::Seen see(const Job& job) const;
   bool observe(Job& job, Time now);
   void hear(Job& job, Client& client, unsigned lane, Client::Lane& state);
+  // The same, the first time after another monitor.
+  void hear_carried(Job& job, Client& client, unsigned lane, Client::Lane& state);
+  void find_away(Job& job);
   void read_account(std::size_t gpu);
   bool crowded_out(const Client::Lane& lane);
   bool bring_about(Job& job, Time now);

@@ -50,7 +50,7 @@ void Residency::follow_room(Job& job) {
       overdrawn[state.gpu] = over == 0 ? 0 : over - std::min(over, leaves_anyway(state.gpu));
     }
     const ResidencyReport& said = state.residency;
-    if (job.turn.arrives.count(state.gpu) != 0) {
+    if (job.turn->arrives.count(state.gpu) != 0) {
       const std::uint64_t lacks = said.total_bytes - std::min(said.total_bytes, state.kept_bytes);
       const std::uint64_t more = std::min(room[state.gpu], lacks);
       state.kept_bytes += more;
@@ -75,7 +75,7 @@ void Residency::let_in(Job& job) {
     ResidencyOrder order = state.residency_order;
     order.limited = order.contexts = false;
     parking::withdraw(state, order, now_);
-    state.told_to_leave = Time{0};
+    state.noted.write().told_to_leave = Time{0};
     state.kept_bytes = 0;
     handovers_.returns(state.gpu, client.id);
     order.gives = order.takes = order.soon_bytes = 0;

@@ -6,7 +6,7 @@
 #include "monitor/core/lanes.h"
 #include "monitor/core/minus.h"
 #include "monitor/policy/host_pool.h"
-#include "monitor/residency/residency.h"
+#include "monitor/residency/residency_state.h"
 
 namespace switchyard::monitor {
 namespace {
@@ -85,7 +85,7 @@ std::uint64_t most_on(const GpuAccounts& gpus, std::size_t gpu) {
 bool comes(const Job& job) {
   const residency::State state = job.memory->state;
   if (state == residency::State::kSwappingIn) return true;
-  return state == residency::State::kSwappedOut && job.turn.may_return && !wanted_out(job);
+  return state == residency::State::kSwappedOut && job.turn->may_return && !wanted_out(job);
 }
 
 HostRoom room_of_host(const Registry& registry, const GpuAccounts& gpus, const Request* request) {
@@ -130,7 +130,7 @@ policy::HostUser host_user(const GpuAccounts& gpus, const Job& job, const Client
   const ResidencyReport& said = lane.residency;
   policy::HostUser user;
   user.total_bytes = std::min(said.total_bytes, gpus.granted(client, lane));
-  user.pinned_bytes = std::min(said.host_bytes, lane.most_pinned);
+  user.pinned_bytes = std::min(said.host_bytes, lane.noted->most_pinned);
   // A client that was told to leave by its limit keeps that limit.
   const std::uint64_t has = std::max(user.pinned_bytes, lane.residency_order.host_limit_bytes);
   const std::uint64_t away = said.away_bytes() + excess_bytes(said, lane.residency_order);

@@ -30,8 +30,8 @@ GateOrder order_of(const policy::ClientPlan& plan, const Job& job, const MeansIn
   out.wait_foreseen = plan.wait_foreseen;
   out.ring_after = plan.ring_after;
   out.spacing_us = plan.spacing_us;
-  const bool timed = job.pause.on && job.pause.until > Time{0};
-  out.pause_until_ns = timed ? static_cast<std::uint64_t>(job.pause.until.count()) : 0;
+  const bool timed = job.pause->on && job.pause->until > Time{0};
+  out.pause_until_ns = timed ? static_cast<std::uint64_t>(job.pause->until.count()) : 0;
   return out;
 }
 

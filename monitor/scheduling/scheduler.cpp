@@ -25,12 +25,12 @@ void Scheduler::grant_turns(Time now) {
   for (const auto& [key, gpu] : policy::decide_grants(grants_, rules_.minimum, now)) {
     const Job* const job = registry_.find(key);
     if (job == nullptr && gpu != policy::Grants::kAllGpus) concerned.insert(gpu);  // an island
-    if (job != nullptr) concerned.insert(job->seen.begin(), job->seen.end());
+    if (job != nullptr) concerned.insert(job->gpus.seen().begin(), job->gpus.seen().end());
   }
   for (const std::size_t gpu : concerned) look_at(gpu, now);
   for (auto& [key, job] : registry_.jobs()) {
-    job.turn_ends = job.gang_kind == GangKind::kRanks &&
-                    grants_.of(key, policy::Grants::kAllGpus) == policy::Grant::kStopping;
+    job.turn_ends.write() = *job.gang_kind == GangKind::kRanks &&
+                            grants_.of(key, policy::Grants::kAllGpus) == policy::Grant::kStopping;
   }
 }
 
@@ -79,7 +79,7 @@ const char* Scheduler::waits_for(std::size_t gpu, ClientId client) const {
   if (const auto known = registry_.clients().find(client);
       found == clients.end() && known != registry_.clients().end()) {
     const Job* const job = registry_.find(known->second->job);
-    if (job != nullptr && job->island != 0) found = clients.find(job->island);
+    if (job != nullptr && *job->island != 0) found = clients.find(*job->island);
   }
   return found == clients.end() ? nullptr : policy::waits_for(found->second.bursts);
 }
@@ -119,22 +119,22 @@ policy::ClientView Scheduler::view_of(std::size_t gpu, const Client& client,
   view.held = lane.gate.held_threads > 0;
   view.bursts = lane.gate.bursts;
   view.slices_in_force = slice_controller_.in_force(gpu, client.id);
-  view.paused = job.pause.on;
-  const bool rank = job.gang_kind == GangKind::kRanks;
-  view.stands = rank ? job.stands : client.standing.why != Standstill::kNone;
+  view.paused = job.pause->on;
+  const bool rank = *job.gang_kind == GangKind::kRanks;
+  view.stands = rank ? *job.stands : client.standing.why != Standstill::kNone;
   view.moves = lane.residency_order.limited || !lane.residency.resident();
   view.leaves = excess_bytes(lane.residency, lane.residency_order) > 0;
   view.limit = job.knobs.limit;
-  restrain(view, job.restraint);
-  view.gang = job.gang_kind != GangKind::kNone;
-  view.stops = rank && !job.stands && !job.gang.gathers();
-  view.stopped = job.gang.stage == GangHold::Stage::kTurnEnded;
-  view.short_slices = job.short_slices;
-  view.island = job.island;
+  restrain(view, *job.restraint);
+  view.gang = *job.gang_kind != GangKind::kNone;
+  view.stops = rank && !*job.stands && !job.gang->gathers();
+  view.stopped = job.gang->stage == GangHold::Stage::kTurnEnded;
+  view.short_slices = *job.short_slices;
+  view.island = *job.island;
   view.serves = islands::serves(job);
   // A member with channel groups of its own is a job like any (policy/islands.h).
-  const bool folded = job.island != 0 && (view.serves || view.compute_groups == 0);
-  view.grant = grants_.of(folded ? job.island : job.key, gpu);
+  const bool folded = *job.island != 0 && (view.serves || view.compute_groups == 0);
+  view.grant = grants_.of(folded ? *job.island : job.key, gpu);
   if (job.knobs.deadline != Time{0}) view.deadline = job.since + job.knobs.deadline;
   return view;
 }
@@ -230,8 +230,8 @@ void Scheduler::apply(std::size_t gpu, const policy::Plan& plan, Time now) {
       state.share_got = each.share_got;
       add_to(state, each, now);
       order_gate(client, lane, state,
-                 order_of(each, job, means, leaving(client) || job.gang.gathers()), registry_.tap(),
-                 now);
+                 order_of(each, job, means, leaving(client) || job.gang->gathers()),
+                 registry_.tap(), now);
       state.asked_to_wake = each.wake && (means.slices || means.gates);
       if (state.asked_to_wake) client.page->ask_to_wake(lane);
     }

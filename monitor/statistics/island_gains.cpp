@@ -30,7 +30,7 @@ void add(const Registry& registry, const Job& job, Island& island) {
 bool others_work(const Registry& registry, std::uint64_t key, const std::set<std::size_t>& gpus) {
   return std::any_of(registry.jobs().begin(), registry.jobs().end(), [&](const auto& each) {
     bool works = false;
-    if (each.second.island == key) return works;
+    if (*each.second.island == key) return works;
     for_lanes(registry, each.second, [&](const Client&, unsigned, const Client::Lane& lane) {
       works = works || (lane.active && gpus.contains(lane.gpu));
     });
@@ -43,7 +43,7 @@ bool others_work(const Registry& registry, std::uint64_t key, const std::set<std
 void IslandGains::tick(const Registry& registry, Time now) {
   std::map<std::uint64_t, Island> found;
   for (const auto& [key, job] : registry.jobs()) {
-    if (islands::is_member(job)) add(registry, job, found[job.island]);
+    if (islands::is_member(job)) add(registry, job, found[*job.island]);
   }
   std::erase_if(islands_, [&](const auto& each) { return !found.contains(each.first); });
   for (const auto& [key, island] : found) {
@@ -52,8 +52,8 @@ void IslandGains::tick(const Registry& registry, Time now) {
 }
 
 std::optional<Gain::Figures> IslandGains::of(const Job& job) const {
-  const auto found = islands_.find(job.island);
-  if (job.island == 0 || found == islands_.end()) return std::nullopt;
+  const auto found = islands_.find(*job.island);
+  if (*job.island == 0 || found == islands_.end()) return std::nullopt;
   return found->second.figures();
 }
 

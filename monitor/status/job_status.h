@@ -43,7 +43,7 @@
 
 #include "monitor/core/registry.h"
 #include "monitor/policy/stalls.h"
-#include "monitor/residency/residency.h"
+#include "monitor/residency/residency_state.h"
 
 namespace switchyard::monitor::status {
 

@@ -16,8 +16,8 @@ SeenLane see(const Client& client, unsigned number, const Client::Lane& lane) {
                   client.page->used_bytes(number) != 0,
           .works = lane.active || gate.held_threads > 0,
           .held_by = holds_by(lane.order, gate),
-          .asks_since = lane.waits_since,
-          .asks_bytes = lane.waits_since != Time{0} ? lane.lacks_bytes : 0,
+          .asks_since = lane.wait->since,
+          .asks_bytes = lane.wait->since != Time{0} ? lane.wait->lacks_bytes : 0,
           .share = std::max(lane.share_got, 0.0)};
 }
 
@@ -25,7 +25,7 @@ void see_memory(const Registry& registry, const Job& job, SeenJob& out) {
   out.where = residency_of(registry, job);
   if (out.where == ResidencyState::kResident) return;
   out.wanted_out = job.memory->wanted_out;
-  out.out_by = job.memory.asked_by;
+  out.out_by = job.memory.asked_by();
   out.memory_since = out.where == ResidencyState::kMoving ? job.memory->moves_since : Time{0};
   std::set<std::size_t> parked_on;
   for_lanes(registry, job, [&](const Client&, unsigned, const Client::Lane& lane) {
@@ -34,7 +34,7 @@ void see_memory(const Registry& registry, const Job& job, SeenJob& out) {
   });
   // Where a job waits for room, it waits with all of its memory.
   bool elsewhere = false;
-  for (const std::size_t gpu : job.seen) {
+  for (const std::size_t gpu : job.gpus.seen()) {
     if (residency_on(registry, job, gpu) == out.where) {
       out.places.push_back(gpu);
     } else {
@@ -60,23 +60,23 @@ SeenProcess see(const Client& client) {
 
 SeenJob see(const Registry& registry, const Job& job) {
   SeenJob out{.key = job.key, .name = job.name, .uid = job.uid};
-  out.gpus.assign(job.seen.begin(), job.seen.end());
-  out.paused = job.pause.on;
-  out.paused_since = job.pause.since;
-  out.paused_by = job.pause.by;
-  out.stands = job.stands;
-  const migration::State& move = job.migration.state;
+  out.gpus.assign(job.gpus.seen().begin(), job.gpus.seen().end());
+  out.paused = job.pause->on;
+  out.paused_since = job.pause->since;
+  out.paused_by = job.pause->by;
+  out.stands = *job.stands;
+  const migration::State& move = job.migration->state;
   out.moves = migration::is_under_way(move);
   out.prepares = move.stage == migration::Stage::kPreparing;
   out.back = move.back;
-  out.goal = job.migration.goal();
+  out.goal = job.migration->goal();
   see_memory(registry, job, out);
-  out.stage = job.gang.stage;
-  out.leaves_at_cut = job.gang.leaves;
-  out.stage_since = job.gang.since;
-  out.waits_for = job.turn.waits_for;
-  if (!job.restraint.guarded.empty()) out.guarded = *job.restraint.guarded.begin();
-  const double ceiling = job.restraint.ceiling;
+  out.stage = job.gang->stage;
+  out.leaves_at_cut = job.gang->leaves;
+  out.stage_since = job.gang->since;
+  out.waits_for = job.turn->waits_for;
+  if (!job.restraint->guarded.empty()) out.guarded = *job.restraint->guarded.begin();
+  const double ceiling = job.restraint->ceiling;
   const bool lower = ceiling > 0 && (job.knobs.limit == 0 || ceiling < job.knobs.limit);
   out.limit = lower ? ceiling : job.knobs.limit;
   for_clients(registry, job, [&](const Client& client) { out.processes.push_back(see(client)); });

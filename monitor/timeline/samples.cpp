@@ -54,7 +54,7 @@ std::uint32_t Samples::launched(const LaneKey& key, const Client::Lane& lane) {
 }
 
 void Samples::add(const Registry& registry, const GpuAccounts& gpus, const Job& job, Time now) {
-  for (const std::size_t gpu : job.seen) {
+  for (const std::size_t gpu : job.gpus.seen()) {
     Sample out = sample_of(job.key, gpu, now);
     Share share;
     bool there = false;

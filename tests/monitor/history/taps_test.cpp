@@ -168,6 +168,24 @@ TEST(Taps, WhatLeavesAfterAPersonsSwapForAnotherReasonIsNobodys) {
   for (const HistoryEvent& event : events) expect_by_nobody(event);
 }
 
+// They begin when its ranks are stopped, which is after the command.
+TEST(Taps, APauseAndASwapOfAGangNameWhoAsked) {
+  Rig rig(2);
+  const Ask x{.job = "x", .name = "x", .swappable = "yes"};
+  const Joined first = rig.runs(x), second = rig.runs(x);
+  std::uint32_t rank = 0;
+  for (const Joined* each : {&first, &second}) {
+    each->shim.joins_communicator(77, rank++, 2);
+    each->shim.swappable(64 * kMiB);
+  }
+  Heard heard(rig);
+  alice(rig, {{"op", "pause"}, {"release", true}});
+  for (int i = 0; i < 10 && !first.shim.told_to_leave(); ++i) rig.pass(milliseconds(2));
+  const auto events = heard.only({EventKind::kPaused, EventKind::kLeaves});
+  ASSERT_EQ(kinds(events), (std::vector{EventKind::kPaused, EventKind::kLeaves}));
+  for (const HistoryEvent& event : events) expect_by(event, kAlice);
+}
+
 constexpr std::initializer_list<EventKind> kMoves = {
     EventKind::kMovePrepares, EventKind::kMoveLeaves, EventKind::kMoveLands,
     EventKind::kMoveArrives, EventKind::kMoveEnded};

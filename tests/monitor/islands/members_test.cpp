@@ -27,12 +27,12 @@ TEST(Islands, JobsOfOneNameAndUserHaveOneKey) {
   ASSERT_TRUE(create(rig, {{"name", "c"}, {"co_run", "yes"}})["ok"]);
   ASSERT_TRUE(create(rig, {{"name", "d"}, {"co_run", "x"}}, 1001)["ok"]);
   ASSERT_TRUE(create(rig, {{"name", "e"}})["ok"]);
-  const std::uint64_t key = job_named(rig, "a").island;
+  const std::uint64_t key = *job_named(rig, "a").island;
   EXPECT_NE(key, 0u);
-  EXPECT_EQ(job_named(rig, "b").island, key);
-  EXPECT_NE(job_named(rig, "c").island, key) << "another name";
-  EXPECT_NE(job_named(rig, "d").island, key) << "another user";
-  EXPECT_EQ(job_named(rig, "e").island, 0u);
+  EXPECT_EQ(*job_named(rig, "b").island, key);
+  EXPECT_NE(*job_named(rig, "c").island, key) << "another name";
+  EXPECT_NE(*job_named(rig, "d").island, key) << "another user";
+  EXPECT_EQ(*job_named(rig, "e").island, 0u);
   EXPECT_EQ(job_named(rig, "c").knobs.co_run, "default");
 }
 
@@ -58,7 +58,7 @@ TEST(Islands, TheServerIsNoMemberAndHasNoClass) {
   EXPECT_TRUE(islands::serves(job_named(rig, "s")));
   EXPECT_FALSE(islands::is_member(job_named(rig, "s")));
   EXPECT_TRUE(islands::is_member(job_named(rig, "a")));
-  EXPECT_EQ(job_named(rig, "a").island, job_named(rig, "s").island);
+  EXPECT_EQ(*job_named(rig, "a").island, *job_named(rig, "s").island);
 }
 
 TEST(Islands, TooManyMembersAndContextsThatLeaveAreRefused) {

@@ -41,7 +41,9 @@ struct GangMoves : Crowd {
     who.shim.be_absent();
     gpus.uses[gpu][who.client->peer.pid] = who.shim.residency().resident_bytes;
   }
-  GangHold& gang_of(const Joined& who) { return monitor.registry().find(who.client->job)->gang; }
+  const GangHold& gang_of(const Joined& who) {
+    return *monitor.registry().find(who.client->job)->gang;
+  }
 };
 
 struct IdleGang : GangMoves {
@@ -188,7 +190,7 @@ struct UnseenGang : GangMoves {
   Joined first = on(0, x), second = on(1, x);
   bool counts_as_one() {
     pass(milliseconds(250));
-    return monitor.registry().find(first.client->job)->gang_kind == GangKind::kUnseen;
+    return *monitor.registry().find(first.client->job)->gang_kind == GangKind::kUnseen;
   }
   void share() {
     first.shim.memory().stays_bytes[static_cast<unsigned>(Stays::kIpcExported)] = kGiB;

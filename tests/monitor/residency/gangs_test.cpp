@@ -29,7 +29,6 @@ class Gangs : public ::testing::Test {
     return (first.shim.gate().closed & abi::kClosedByPause) != 0 &&
            (second.shim.gate().closed & abi::kClosedByPause) != 0;
   }
-  GangHold& gang() { return rig.monitor.registry().jobs().begin()->second.gang; }
   // The answer to a waiting person now; null: to wait on.
   json answer(Awaits awaits = Awaits::kHeld) {
     const JobKey key = rig.monitor.registry().jobs().begin()->first;

@@ -194,10 +194,9 @@ TEST_F(GateOrders, WhatLeavesHasItsGateOpenAndIsStillPaused) {
 }
 
 TEST_F(GateOrders, ATimedPauseTellsItsEnd) {
-  job.pause.on = true;
-  job.pause.until = seconds(5);
+  pause(job, {.until = seconds(5)}, seconds(1));
   EXPECT_EQ(order_of(plan, job, with).pause_until_ns, 5'000'000'000u);
-  job.pause.on = false;
+  resume(job, std::nullopt, seconds(2));
   EXPECT_EQ(order_of(plan, job, with).pause_until_ns, 0u);
 }
 

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/monitor/plants.h"
 #include "tests/monitor/statistics/statistics_scene.h"
 
 namespace switchyard::monitor::test {
@@ -269,11 +270,11 @@ TEST_F(Statistics, WhatHoldsAProcessIsTheFirstOfTheList) {
   EXPECT_EQ(hold(), Hold::kTurn);
   client.lanes[0].order.closed = abi::kClosedByTurn | abi::kClosedByLimit;
   EXPECT_EQ(hold(), Hold::kLimit);
-  job.gang.stage = GangHold::Stage::kGathering;
+  Plants::in(job.gang).stage = GangHold::Stage::kGathering;
   EXPECT_EQ(hold(), Hold::kCut);
-  client.lanes[0].waits_since = seconds(1);
+  Plants::in(client.lanes[0].wait).since = seconds(1);
   EXPECT_EQ(hold(), Hold::kMemory);
-  job.pause.on = true;
+  Plants::in(job.pause).on = true;
   EXPECT_EQ(hold(), Hold::kPause);
 }
 

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/monitor/plants.h"
 #include "tests/monitor/rig.h"
 
 namespace switchyard::monitor::test {
@@ -210,8 +211,8 @@ TEST_F(UsageOf, BeforeAJobSawAGpuItDidNothingThere) {
   now = job.since;
   usage = Usage();
   look(milliseconds(500));
-  job.seen.insert(1);
-  job.seen.erase(0);
+  job.gpus.see(1);
+  job.gpus.lose(0);
   look(milliseconds(300));
   using namespace status;
   for (const std::size_t gpu : {0, 1}) {
@@ -240,7 +241,7 @@ TEST_F(UsageOf, TurnsThatChangeFasterThanAnybodyLooksCountAsLongAsTheyWere) {
 }
 
 TEST_F(UsageOf, AStoppedJobWaitsForNobody) {
-  rig.monitor.registry().find(a.client->job)->stands = true;
+  Plants::in(rig.monitor.registry().find(a.client->job)->stands) = true;
   a.client->standing.why = Standstill::kStopped;
   counts(a, kTurn, 0.2);
   look();

@@ -5,6 +5,7 @@
 
 #include "monitor/core/lanes.h"
 #include "monitor/status/snapshot.h"
+#include "tests/monitor/plants.h"
 #include "tests/monitor/rig.h"
 
 namespace switchyard::monitor::status {
@@ -272,6 +273,7 @@ TEST_F(JobStatusOf, GoesOnSinceItBegan) {
 
 using test::Joined;
 using test::json;
+using test::Plants;
 using test::Rig;
 
 TEST(JobStatusListed, APauseNamesThePersonWhoAskedForIt) {
@@ -313,7 +315,7 @@ TEST(JobStatusListed, TheLowerOfItsLimitAndACeilingIsItsLimit) {
   Job& job = *rig.monitor.registry().find(a.client->job);
   const auto limit = [&] { return see(rig.monitor.registry(), job).limit; };
   EXPECT_EQ(limit(), 0);
-  job.restraint.ceiling = 0.4;
+  Plants::in(job.restraint).ceiling = 0.4;
   EXPECT_EQ(limit(), 0.4);
   job.knobs.limit = 0.3;
   EXPECT_EQ(limit(), 0.3);

@@ -6,6 +6,7 @@
 #include "monitor/control/listing.h"
 #include "monitor/core/lanes.h"
 #include "monitor/status/changes.h"
+#include "tests/monitor/plants.h"
 #include "tests/monitor/rig.h"
 #include "tests/support/seeds.h"
 
@@ -32,7 +33,7 @@ class StatusLaws : public ::testing::Test {
   Job& job(const Joined& who) { return *rig.monitor.registry().find(who.client->job); }
 
   void asks(Job& job, unsigned what) {
-    if (what == 0) rig.monitor.pause(job, Time{0}, Releases::kNothing, rig.now);
+    if (what == 0) rig.monitor.pause(job, {}, rig.now);
     if (what == 1) rig.monitor.resume(job, rig.now);
     if (what == 2) rig.monitor.swap_out(job, rig.now);
     if (what == 3) rig.monitor.swap_in(job, rig.now);
@@ -72,18 +73,18 @@ class StatusLaws : public ::testing::Test {
         asks(job(who), random() % 4);
         break;
       case 6:
-        who.client->lanes.at(at).waits_since = random() % 2 == 0 ? Time{0} : rig.now;
-        who.client->lanes.at(at).lacks_bytes = random() % kGiB;
+        Plants::in(who.client->lanes.at(at).wait) = {.since = random() % 2 == 0 ? Time{0} : rig.now,
+                                                     .lacks_bytes = random() % kGiB};
         break;
       case 7:
         who.client->standing.why = static_cast<Standstill>(random() % 6);
-        job(who).stands = who.client->standing.why != Standstill::kNone;
+        Plants::in(job(who).stands) = who.client->standing.why != Standstill::kNone;
         break;
       case 8:
-        job(who).restraint.held = random() % 2 == 0;
+        Plants::in(job(who).restraint).held = random() % 2 == 0;
         break;
       case 9:
-        job(who).gang.stage = static_cast<GangHold::Stage>(random() % 7);
+        Plants::in(job(who).gang).stage = static_cast<GangHold::Stage>(random() % 7);
         break;
       case 10: {
         policy::Rules rules;

@@ -97,7 +97,7 @@ TEST(Joining, AnIdThatAnotherUserSaidFirstCostsTheOwnerNothing) {
   EXPECT_EQ(job->uid, 1000u);
   EXPECT_EQ(second.client->job, job->key) << "the processes of one job stay together";
   EXPECT_EQ(job->knobs.limit, 0.3);
-  EXPECT_TRUE(job->pause.on);
+  EXPECT_TRUE(job->pause->on);
   EXPECT_EQ(first.lane().quota_bytes, 2 * kGiB);
   EXPECT_EQ(rig.account().charged(job->key), 2 * kGiB);
   EXPECT_STREQ(first.shim.card().job, job->id.c_str());
