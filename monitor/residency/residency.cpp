@@ -12,6 +12,7 @@
 #include "monitor/residency/idle_release.h"
 #include "monitor/residency/parking.h"
 #include "monitor/residency/pausing.h"
+#include "monitor/residency/residency_state.h"
 #include "monitor/residency/way_back.h"
 
 namespace switchyard::monitor {
