@@ -25,11 +25,6 @@ json hint_of(const Registry& registry, pid_t pid, std::uint32_t layout) {
       job->name);
 }
 
-bool sees_command(const ProcessAbout& about, const Peer& peer) {
-  return peer.owner().is_root() ||
-         (about.uid && may_change({*about.uid, about.container}, peer.owner()));
-}
-
 json list_one(Monitor& monitor, const Peer& peer, pid_t pid, const Unmanaged::Process& process,
               Time now) {
   const std::uint32_t layout = monitor.refused_processes().layout_of(pid, now);
@@ -47,6 +42,11 @@ json list_one(Monitor& monitor, const Peer& peer, pid_t pid, const Unmanaged::Pr
 }
 
 }  // namespace
+
+bool sees_command(const ProcessAbout& about, const Peer& peer) {
+  return peer.owner().is_root() ||
+         (about.uid && may_change({*about.uid, about.container}, peer.owner()));
+}
 
 json list_unmanaged(Monitor& monitor, const Peer& peer, Time now) {
   json out = json::array();

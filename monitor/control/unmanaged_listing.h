@@ -12,6 +12,9 @@
 
 namespace switchyard::monitor {
 
+// Whether `peer` may see the command line of that process.
+bool sees_command(const ProcessAbout& about, const Peer& peer);
+
 // As of the last Monitor::look_at_unmanaged(). `peer` asks.
 nlohmann::json list_unmanaged(Monitor& monitor, const Peer& peer, Time now);
 

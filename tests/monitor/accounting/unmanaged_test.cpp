@@ -6,6 +6,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "monitor/control/unmanaged_listing.h"
 #include "monitor/export/collector.h"
 #include "switchyard/status.h"
 #include "tests/monitor/rig.h"
@@ -288,6 +289,30 @@ TEST_F(UnmanagedProcesses, CommandLinesAreForRootAndTheirOwnerAlone) {
   EXPECT_TRUE(command_for(rig, {1, 12345, ""}).is_null());
   EXPECT_TRUE(command_for(rig, {1, 0, "another container"}).is_null());
   EXPECT_EQ(command_for(rig, {1, 0, ""}), process.command);
+}
+
+// Of users of a container only those of the same one.
+TEST(UnmanagedCommands, AreForTheirOwnersContainerAndTheHostsUsers) {
+  const struct {
+    std::optional<uid_t> uid;
+    const char* container;
+    uid_t asks;
+    const char* from;
+    bool sees;
+  } rows[] = {
+      {1000, "box", 1000, "box", true},  {1000, "box", 1000, "", true},
+      {1000, "box", 1000, "bag", false}, {1000, "box", 1001, "box", false},
+      {1000, "", 1000, "box", false},    {1000, "box", 0, "box", false},
+      {0, "box", 0, "box", true},        {0, "box", 0, "bag", false},
+      {1000, "box", 0, "", true},        {{}, "", 0, "", true},
+      {{}, "box", 1000, "box", false},
+  };
+  for (const auto& row : rows) {
+    ProcessAbout about;
+    about.uid = row.uid;
+    about.container = row.container;
+    EXPECT_EQ(sees_command(about, {1, row.asks, row.from}), row.sees) << &row - rows;
+  }
 }
 
 TEST(Observing, TakesNoProcessAndNoCommandThatChangesAnything) {

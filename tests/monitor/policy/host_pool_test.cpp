@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <map>
 #include <numeric>
 #include <random>
 #include <vector>
@@ -105,6 +106,36 @@ TEST(PolicyHostPool, WhatIsLeftIsForOneThatMayHaveToLeave) {
   EXPECT_EQ(divide_host_pool(users, 15 * kHostSlab), (Limits{14 * kHostSlab, 0}));
   users[0].pinned_bytes = 14 * kHostSlab;
   EXPECT_EQ(divide_host_pool(users, 15 * kHostSlab), (Limits{14 * kHostSlab, kHostSlab}));
+}
+
+TEST(PolicyHostPool, WhoComesNeedsNoSlabWhicheverOfThemItIs) {
+  Users users = {in_turns(10 * kGiB, 0, 0), in_turns(10 * kGiB, 3 * kGiB, 14 * kHostSlab)};
+  users[1].comes = true;
+  EXPECT_EQ(divide_host_pool(users, 15 * kHostSlab), (Limits{kHostSlab, 14 * kHostSlab}));
+}
+
+// Owners that want more than their part have as much as each other, but for a slab.
+TEST(PolicyHostPool, AnOwnerGetsAllThatItWantsOrAsMuchAsAnyOther) {
+  std::mt19937_64 random(5);
+  for (int round = 0; round < 2000; ++round) {
+    Users users(1 + random() % 6);
+    std::map<unsigned, std::uint64_t> wants, gets;
+    for (HostUser& user : users) {
+      user = {.total_bytes = random() % (16 * kGiB), .owner = static_cast<unsigned>(random() % 4)};
+      wants[user.owner] += usable_host_bytes(user.total_bytes);
+    }
+    const std::uint64_t pool = random() % 128 * kHostSlab;
+    const Limits limits = divide_host_pool(users, pool);
+    std::uint64_t all = 0;
+    for (std::size_t i = 0; i < users.size(); ++i) gets[users[i].owner] += limits[i];
+    for (const auto& [owner, want] : wants) all += want;
+    EXPECT_EQ(sum(limits), std::min(pool, all)) << round;
+    for (const auto& [owner, got] : gets) {
+      EXPECT_LE(got, wants[owner]) << round;
+      if (got == wants[owner]) continue;
+      for (const auto& [other, its] : gets) EXPECT_LE(its, got + kHostSlab) << round;
+    }
+  }
 }
 
 // However what is away is spread, for whoever comes: another one finds room for some of what it

@@ -165,6 +165,18 @@ TEST(ParkingTable, ALongTimeAfterAStepTheNextIsTheLeast) {
   EXPECT_EQ(parker.allowed, 20 * kGiB - 2 * kLeastStep);
 }
 
+TEST(ParkingTable, AStepIsTwiceWhatAllOfThemGaveLast) {
+  std::vector<Parker> parkers(4, parks(16 * kGiB, 16 * kGiB));
+  std::vector<Parker*> all;
+  for (Parker& each : parkers) all.push_back(&each);
+  EXPECT_TRUE(make_way(all, {20 * kGiB, 0}, kNow));
+  for (Parker& each : parkers) each = reported(each, each.allowed, false, kNow);
+  EXPECT_TRUE(make_way(all, {kGiB, 100 * kGiB}, kNow));
+  std::uint64_t left = 0;
+  for (const Parker& each : parkers) left += each.allowed;
+  EXPECT_EQ(left, 4 * kGiB);
+}
+
 TEST(ParkingTable, WithNothingThereAndNothingAllowedThereIsNothing) {
   const Parker parker = reported(allowed(parks(kGiB, kGiB), 1, 0, kNow), 0, false, kNow);
   EXPECT_EQ(state_of(parker, kNow), Parking::kNothing);

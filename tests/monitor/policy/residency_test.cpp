@@ -100,6 +100,41 @@ TEST(PolicyResidency, WhoMustLeaveIsKnownAMomentBefore) {
   EXPECT_EQ(over.gives_bytes, kGiB / 4);
 }
 
+// One that idles, or is out, has only its rest.
+TEST(PolicyResidency, WhoRestsIsNotAskedBeforeThat) {
+  const Time rest = kNow + seconds(30);
+  const Time first = kNow + seconds(2);
+  const struct {
+    bool active, out;
+    Priority priority;
+    Time rests_until, leaves_at;
+  } rows[] = {
+      {true, false, Priority::kNormal, Time{0}, kNow + seconds(20)},
+      {true, false, Priority::kNormal, rest, rest},
+      {true, false, Priority::kLow, Time{0}, kNow},
+      {true, false, Priority::kLow, first, first},
+      {false, false, Priority::kNormal, Time{0}, kNow + kShortestStay},
+      {false, false, Priority::kNormal, first, first},
+      {false, true, Priority::kNormal, Time{0}, kNow},
+      {false, true, Priority::kNormal, first, first},
+  };
+  for (const auto& row : rows) {
+    Jobs jobs = {resident(1, kNow), waiting(2)};
+    jobs[0].move_cost = seconds(1);
+    jobs[0].active = row.active;
+    jobs[0].out = row.out;
+    jobs[0].priority = row.priority;
+    jobs[0].rests_until = row.rests_until;
+    const Time at = row.leaves_at;
+    EXPECT_TRUE(leaves(plan_room(jobs, at))) << &row - rows;
+    const RoomPlan before = plan_room(jobs, at - Time(1));
+    if (at == kNow) continue;
+    EXPECT_FALSE(leaves(before)) << &row - rows;
+    EXPECT_EQ(before.look_again, at) << &row - rows;
+    EXPECT_EQ(before.soon_bytes, row.active ? kGiB : 0u) << "who idles may work, and stays";
+  }
+}
+
 TEST(PolicyResidency, AStayIsBoundedWhateverAMoveIsSaidToHaveTaken) {
   Jobs jobs = {resident(1, kNow), waiting(2)};
   jobs[0].move_cost = seconds(3600);

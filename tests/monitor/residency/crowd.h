@@ -78,8 +78,9 @@ struct Crowd : Rig {
 struct TwoOfThree : Crowd {
   Joined a = oversubscriber("a");
   Joined b;
-  explicit TwoOfThree(uid_t uid_of_b = 1000, std::uint64_t host_pool = 64 * kGiB)
-      : Crowd(host_pool), b(oversubscriber("b", {}, uid_of_b)) {
+  explicit TwoOfThree(uid_t uid_of_b = 1000, std::uint64_t host_pool = 64 * kGiB,
+                      unsigned gpu_count = 1)
+      : Crowd(host_pool, gpu_count), b(oversubscriber("b", {}, uid_of_b)) {
     EXPECT_TRUE(gets(a, 3 * kGiB));
     live(seconds(1), {&a});
     EXPECT_EQ(charge(b, 3 * kGiB).verdict, wire::kWait);
@@ -101,7 +102,10 @@ struct TwoOfThree : Crowd {
 
 // b works on its 3 GiB. a has kept one of its own, and waits for its turn.
 struct TurnOfB : TwoOfThree {
-  explicit TurnOfB(uid_t uid_of_b = 1000) : TwoOfThree(uid_of_b) { b_works(); }
+  explicit TurnOfB(uid_t uid_of_b = 1000, unsigned gpu_count = 1)
+      : TwoOfThree(uid_of_b, 64 * kGiB, gpu_count) {
+    b_works();
+  }
   void b_has_left_in_its_turn() {
     b_leaves_in_its_turn();
     is_absent(b);

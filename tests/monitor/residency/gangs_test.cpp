@@ -86,6 +86,30 @@ TEST_F(Gangs, WhoIsInALaunchIsAwaited) {
   EXPECT_TRUE(closed());
 }
 
+// Whichever rank it is, and a second at most.
+TEST_F(Gangs, WhatAnyRankHasQueuedIsAwaitedAtTheCut) {
+  rig.ask({{"op", "set"}, {"target", "x"}, {"limit", "50%"}});  // so that their work is numbered
+  for (const Joined* each : {&first, &second}) each->shim.ready_gate();
+  const auto pauses = [&](const Joined& busy) {
+    rig.pass(milliseconds(5));
+    ASSERT_TRUE(busy.shim.armed());
+    busy.shim.submit();
+    rig.tell("pause");
+    for (int i = 0; i < 5; ++i) rig.pass(milliseconds(2));
+    EXPECT_FALSE(closed());
+  };
+  for (const Joined* busy : {&first, &second}) {
+    pauses(*busy);
+    busy->shim.complete();
+    for (int i = 0; i < 2; ++i) rig.pass(milliseconds(2));
+    EXPECT_TRUE(closed());
+    rig.tell("resume");
+  }
+  pauses(first);
+  rig.pass(seconds(1));
+  EXPECT_TRUE(closed());
+}
+
 TEST_F(Gangs, ARankThatDoesNotComeIsNamedAndAllGoOn) {
   count(second, 3);
   rig.tell("pause");

@@ -1,6 +1,8 @@
 // The pairs of jobs that hand memory over, over the whole monitor.
 #include "monitor/residency/handovers.h"
 
+#include <utility>
+
 #include "tests/monitor/residency/crowd.h"
 
 namespace switchyard::monitor::test {
@@ -255,6 +257,75 @@ TEST(Oversubscription, WhoFindsNoRoomOnTheDeviceAtOnceKeepsItsTurn) {
   EXPECT_FALSE(rig.a.shim.told_to_leave()) << "it has only been told to come";
   rig.is_back(rig.a);
   EXPECT_EQ(rig.job(0)["residency"], "resident");
+}
+
+// Two processes of each job, whose words are put where a look would leave them.
+struct Pairs : Crowd {
+  Joined giver[2] = {oversubscriber("g", {.job = "g"}), oversubscriber("g", {.job = "g"})};
+  Joined taker[2] = {oversubscriber("t", {.job = "t"}), oversubscriber("t", {.job = "t"})};
+
+  static void has(const Joined& who, std::uint64_t resident, std::uint64_t kept) {
+    Client::Lane& lane = who.client->lanes.at(0);
+    lane.residency = {.total_bytes = 2 * kGiB, .resident_bytes = resident};
+    lane.kept_bytes = kept;
+  }
+  static void is_out(const Joined& who, std::uint64_t away) {
+    Client::Lane& lane = who.client->lanes.at(0);
+    lane.residency = {
+        .phase = abi::kAbsent, .total_bytes = 2 * kGiB, .resident_bytes = 2 * kGiB - away};
+  }
+  Pairs() {
+    for (const Joined& each : giver) has(each, 2 * kGiB, kGiB);
+    for (const Joined& each : taker) is_out(each, kGiB);
+  }
+  // The places of the two in their jobs; -1: none.
+  std::pair<int, int> pair() {
+    const Registry& registry = monitor.registry();
+    const auto& jobs = registry.jobs();
+    const policy::Handover found =
+        pair_of(registry, 0, jobs.at(giver[0].client->job), jobs.at(taker[0].client->job));
+    const auto place = [](ClientId id, const Joined(&of)[2]) {
+      return id == of[0].id ? 0 : id == of[1].id ? 1 : -1;
+    };
+    return {place(found.donor, giver), place(found.recipient, taker)};
+  }
+};
+using Pair = std::pair<int, int>;
+
+TEST(HandOverPairs, AreTheFirstThatLeavesAndTheFirstThatIsOut) {
+  Pairs rig;
+  EXPECT_EQ(rig.pair(), Pair(0, 0));
+  rig.has(rig.giver[0], kGiB, kGiB);
+  EXPECT_EQ(rig.pair(), Pair(1, 0)) << "the first keeps all that it has";
+  rig.is_out(rig.taker[0], 0);
+  EXPECT_EQ(rig.pair(), Pair(1, 1)) << "the first lacks nothing";
+  rig.taker[1].client->lanes.at(0).residency.phase = abi::kReturning;
+  EXPECT_EQ(rig.pair(), Pair(1, -1));
+  rig.has(rig.giver[1], kGiB, kGiB);
+  rig.is_out(rig.taker[1], kGiB);
+  EXPECT_EQ(rig.pair(), Pair(-1, -1)) << "nothing leaves";
+}
+
+TEST(HandOverPairs, AreOfOneUserAndContainerThatTheMonitorSees) {
+  Pairs rig;
+  const auto no_first = [&](Client& client, auto change, Pair expected, const char* what) {
+    const Peer peer = client.peer;
+    const std::string container = client.container;
+    change(client);
+    EXPECT_EQ(rig.pair(), expected) << what;
+    client.peer = peer;
+    client.container = container;
+  };
+  Client& taker = *rig.taker[0].client;
+  no_first(
+      taker, [](Client& it) { it.peer.uid = 1; }, {0, 1}, "another user");
+  no_first(
+      taker, [](Client& it) { it.container = "box"; }, {0, 1}, "another container");
+  no_first(
+      taker, [](Client& it) { it.peer.pid = 0; }, {0, 1}, "of an unseen process");
+  Client& giver = *rig.giver[0].client;
+  no_first(
+      giver, [](Client& it) { it.peer.pid = 0; }, {0, -1}, "to nobody from an unseen one");
 }
 
 }  // namespace

@@ -144,6 +144,19 @@ TEST(HostPoolOfAll, WhatOneThatRejoinsHasPinnedIsNobodyElses) {
   EXPECT_EQ(rig.limit(b), 0u) << "nothing is free yet";
 }
 
+TEST(HostPoolOfAll, ASlabThatWasOnItsWayWhenTheLimitFellIsNobodyElses) {
+  HostPool rig;
+  const Joined a = rig.swappable("x", 10 * kGiB);
+  rig.pins(a, 8 * kGiB - kHostSlab);
+  const Joined b = rig.swappable("y", 10 * kGiB);
+  ASSERT_EQ(rig.limit(a), 4 * kGiB);
+  rig.pins(a, 8 * kGiB);
+  EXPECT_EQ(rig.limit(b), 0u);
+  rig.pins(a, 8 * kGiB + kHostSlab);  // no limit has permitted that
+  rig.pins(a, 8 * kGiB - 2 * kHostSlab);
+  EXPECT_EQ(rig.limit(b), 2 * kHostSlab);
+}
+
 // Its room for a move is known before it is told to leave.
 TEST(HostPoolOfAll, WhoIsToldToLeaveKnowsItsLimit) {
   HostPool rig;

@@ -6,6 +6,19 @@
 namespace switchyard::monitor::test {
 namespace {
 
+// All that it had is away: there it needs room for all of it.
+TEST(Migrations, OfAJobThatIsSwappedOutAllOfItsRoomIsKeptWhereItGoes) {
+  Moves rig;
+  const Joined a = rig.process(2 * kGiB);
+  rig.tell("swap-out");
+  rig.be_absent(a);
+  rig.pass(milliseconds(50));
+  ASSERT_EQ(rig.held(0), 0u);
+  rig.migrate();
+  EXPECT_EQ(rig.held(1), rig.account(0).in_full(a.client->job));
+  EXPECT_GE(rig.held(1), 2 * kGiB);
+}
+
 // Of a job "x" that sees both GPUs, and whose library unpins its host pool while it works.
 struct Prepares : LeavesBehind {
   explicit Prepares(const Ask& ask = asks()) : LeavesBehind(ask) {

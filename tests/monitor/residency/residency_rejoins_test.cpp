@@ -166,6 +166,19 @@ TEST(ResidencyRejoins, WhatADetachedJobHadBesideItsSwappableMemoryIsStillItsOwn)
   EXPECT_GE(rig.account().in_full(a.client->job), kGiB) << "NVML sees nothing of it";
 }
 
+TEST(ResidencyRejoins, AClaimIsCheckedThoughItsMemoryHasBeenOnItsWayInForTooLong) {
+  Rejoins rig;
+  const Joined a = rig.rejoin(2 * kGiB);
+  a.shim.residency().phase = abi::kReturning;
+  rig.on_device(a, kGiB);
+  rig.pass(milliseconds(250));
+  const auto believed = [&] { return rig.account().holding(a.id)->granted; };
+  rig.pass(kLeavesWithin - seconds(1));
+  EXPECT_EQ(believed(), 2 * kGiB) << "it may be neither here nor there";
+  rig.pass(seconds(1));
+  EXPECT_EQ(believed(), kGiB) << "as NVML says";
+}
+
 TEST(ResidencyRejoins, OneThatWasOutAndFitsComesByItself) {
   Rejoins rig;
   const Joined a = rig.rejoin(2 * kGiB);

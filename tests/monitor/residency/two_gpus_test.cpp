@@ -132,6 +132,25 @@ TEST(TwoGpus, AJobComesBackToAllOfItsGpusOrToNone) {
   for (unsigned lane : {0u, 1u}) EXPECT_FALSE(rig.a.shim.told_to_leave(lane)) << lane;
 }
 
+// Nobody looks but when a look is due.
+TEST(TwoGpus, AStayOnOneGpuEndsInTimeThoughNobodyWaitsOnTheOther) {
+  TwoGpus rig;
+  const Joined b = rig.oversubscriber("b");
+  EXPECT_EQ(rig.charge(b, 3 * kGiB).verdict, wire::kWait);
+  rig.live(milliseconds(300));
+  rig.has_left(rig.a);
+  ASSERT_TRUE(rig.gets(b, 3 * kGiB));
+  rig.a.shim.residency(0).held_threads = 1;
+  rig.live(milliseconds(100), {&b});
+  ASSERT_FALSE(b.shim.told_to_leave());
+  for (Time end = rig.now + seconds(20); rig.now < end && !b.shim.told_to_leave();) {
+    rig.now += milliseconds(10);
+    b.shim.launch();
+    rig.monitor.look_at_due(rig.now);
+  }
+  EXPECT_TRUE(b.shim.told_to_leave());
+}
+
 // A job that can't come back to one of its GPUs keeps no other from coming back to another.
 TEST(TwoGpus, WhoCannotReturnToOneOfItsGpusStandsInNoLine) {
   TwoGpus rig;

@@ -151,5 +151,17 @@ TEST_F(Shrink, WhatTheDriverDoesNotLetGoOfIsTriedOnce) {
   EXPECT_EQ(shrink(0), 2u);
 }
 
+// The first is full of copies that are to be made anew, and what has none finds no room there.
+TEST_F(Shrink, WhatIsNeededStaysPinnedAlsoWhereNothingElseHasRoom) {
+  copied(kSlab, 0);
+  allocate(kChunk);
+  swap::none_is_needed(0);
+  for (CUdeviceptr below = UINT64_MAX; below != 0;) swap::find_needed(0, below);
+  EXPECT_TRUE(swap::unpin_spare(0, UINT64_MAX).all);
+  EXPECT_FALSE(pinned_pool::is_unpinned(0, 0));
+  EXPECT_FALSE(pinned_pool::is_unpinned(0, 1)) << "what has no copy yet";
+  EXPECT_TRUE(pinned_pool::is_unpinned(0, 2));
+}
+
 }  // namespace
 }  // namespace switchyard::shim
