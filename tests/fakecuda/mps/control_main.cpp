@@ -97,7 +97,7 @@ std::string attach(Server& server, uid_t who) {
 }
 
 // Whether the line names the server that runs.
-// What is said where the next word is not the server; empty: it is.
+// The answer where the next word is not the server; empty: it is.
 std::string other_than(Server& server, std::istringstream& words) {
   std::string named;
   words >> named;
