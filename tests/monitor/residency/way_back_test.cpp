@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/monitor/plants.h"
 #include "tests/monitor/residency/crowd.h"
 
 namespace switchyard::monitor::test {
@@ -57,7 +58,7 @@ TEST(WayBack, OfWhatAClientSaysOfTheHostNoMoreCountsThanItCanHave) {
     Client::Lane lane = a.client->lanes.at(0);
     lane.residency = said;
     lane.residency_order = {};
-    lane.most_pinned = 8 * kGiB;
+    Plants::in(lane.noted).most_pinned = 8 * kGiB;
     change(lane);
     const policy::HostUser user = host_user(rig.monitor.gpus(), job, *a.client, lane);
     EXPECT_EQ(user.total_bytes, total) << what;
@@ -69,8 +70,8 @@ TEST(WayBack, OfWhatAClientSaysOfTheHostNoMoreCountsThanItCanHave) {
   check([](Lane&) {}, 6 * kGiB, 8 * kGiB, 2 * kGiB, "as it says");
   check([](Lane& lane) { lane.residency.total_bytes = 9 * kGiB; }, 6 * kGiB, 8 * kGiB, 5 * kGiB,
         "what it was granted");
-  check([](Lane& lane) { lane.most_pinned = kGiB; }, 6 * kGiB, kGiB, usable_part(kGiB),
-        "what it was permitted to pin");
+  check([](Lane& lane) { Plants::in(lane.noted).most_pinned = kGiB; }, 6 * kGiB, kGiB,
+        usable_part(kGiB), "what it was permitted to pin");
   check([](Lane& lane) { lane.residency.host_bytes = kGiB; }, 6 * kGiB, kGiB, usable_part(kGiB),
         "what it has pinned");
   check(
