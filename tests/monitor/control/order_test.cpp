@@ -4,6 +4,7 @@
 
 #include <random>
 
+#include "monitor/control/job_on_gpu.h"
 #include "tests/monitor/rig.h"
 #include "tests/support/seeds.h"
 
@@ -57,7 +58,10 @@ class ListingOrder : public ::testing::TestWithParam<unsigned> {
   }
   json list() {
     rig.monitor.gpus().read_credits(0);
-    json gpu = rig.job()["gpus"][0];
+    const Job& job = *rig.monitor.registry().find(first.client->job);
+    const OnGpu sums = add_up(rig.monitor, job, 0, rig.now);
+    json gpu = list_on_gpu_briefly(rig.monitor, job, 0, sums);
+    list_rest_on_gpu(rig.monitor, job, 0, sums, gpu);
     // Of one process, the active one if there is any.
     for (const char* key :
          {"compute_slice_us", "copy_slice_us", "slice_in_force_us", "slice_status", "times"}) {
