@@ -23,13 +23,6 @@ const char* key_of(Measure measure) {
   return "hold";
 }
 
-const char* state_of(const guard::State& state) {
-  if (state.phase == guard::Phase::kTrying) return "trying";
-  if (state.phase == guard::Phase::kEasing) return "easing";
-  if (!state.answers.empty()) return "answering";
-  return guard::usual_seconds(state) ? "quiet" : "learning";
-}
-
 json list_answers(Monitor& monitor, const guard::State& state, Time now) {
   json out = json::array();
   for (const auto& [key, answer] : state.answers) {
@@ -58,6 +51,13 @@ json list_state(Monitor& monitor, const Job& job, Time now) {
 }
 
 }  // namespace
+
+const char* state_of(const guard::State& state) {
+  if (state.phase == guard::Phase::kTrying) return "trying";
+  if (state.phase == guard::Phase::kEasing) return "easing";
+  if (!state.answers.empty()) return "answering";
+  return guard::usual_seconds(state) ? "quiet" : "learning";
+}
 
 void list_guard(Monitor& monitor, const Job& job, Time now, json& listing) {
   json guarded = json::array();

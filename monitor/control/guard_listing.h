@@ -10,6 +10,9 @@
 
 namespace switchyard::monitor {
 
+// The word for what it does now.
+const char* state_of(const guard::State& state);
+
 // The keys of a job.
 void list_guard(Monitor& monitor, const Job& job, Time now, nlohmann::json& listing);
 

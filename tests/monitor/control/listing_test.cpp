@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include "monitor/control/guard_listing.h"
+#include "monitor/control/job_on_gpu.h"
 #include "tests/monitor/rig.h"
 
 namespace switchyard::monitor::test {
@@ -69,6 +71,49 @@ TEST_F(TwoProcesses, TheirLoadsAreAddedUp) {
   rig.gpus.load = {{{first.client->peer.pid, 0.25}, {second.client->peer.pid, 0.5}}};
   rig.pass(seconds(1));
   EXPECT_EQ(on_gpu()["share_got_ratio"], 0.75);
+}
+
+// NVML counts the time in which a kernel waited for its slice, too.
+TEST_F(TwoProcesses, AShareThatThePolicyKnowsIsShownAndNoLoad) {
+  const Job& job = *rig.monitor.registry().find(first.client->job);
+  OnGpu sums;
+  sums.load = 0.75;
+  const auto share = [&] {
+    return list_on_gpu_briefly(rig.monitor, job, 0, sums)["share_got_ratio"];
+  };
+  EXPECT_EQ(share(), 0.75);
+  sums.got = 0.25;
+  EXPECT_EQ(share(), 0.25);
+  sums.got = 1.5;
+  EXPECT_EQ(share(), 1.0) << "the whole GPU at most";
+}
+
+TEST_F(TwoProcesses, ACommunicatorIsAsLargeAsAnyOfItsRanksSays) {
+  first.shim.joins_communicator(77, 0, 4);
+  second.shim.joins_communicator(77, 1, 2);
+  EXPECT_EQ(rig.job()["communicators"][0]["size"], 4);
+  first.shim.joins_communicator(77, 1, 2);
+  second.shim.joins_communicator(77, 0, 4);
+  EXPECT_EQ(rig.job()["communicators"][0]["size"], 4);
+}
+
+TEST(Listing, ADeadlineIsTheTimeThatIsLeft) {
+  Rig rig;
+  const Joined a = rig.join({.name = "x", .deadline = "60s"});
+  rig.pass(seconds(10));
+  EXPECT_EQ(rig.job()["deadline_seconds"], 50);
+}
+
+TEST(Listing, AGuardIsWhatItDoesNow) {
+  using guard::Phase;
+  guard::State state;
+  EXPECT_STREQ(state_of(state), "learning");
+  state.answers[7];
+  EXPECT_STREQ(state_of(state), "answering");
+  state.phase = Phase::kTrying;
+  EXPECT_STREQ(state_of(state), "trying");
+  state.phase = Phase::kEasing;
+  EXPECT_STREQ(state_of(state), "easing");
 }
 
 TEST_F(TwoProcesses, TheActiveOnesSlicesAreShown) {

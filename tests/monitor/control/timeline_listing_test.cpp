@@ -153,6 +153,16 @@ TEST(TimelineListing, ASpanOfTimeIsTheLastOne) {
   EXPECT_EQ(samples[0][0], (rig.now - seconds(5)).count());
 }
 
+TEST(TimelineListing, OfASpanWhatWasReadAlreadyIsNotReadAgain) {
+  Rig rig;
+  for (int i = 0; i < 20; ++i) rig.pass(seconds(1));
+  const std::uint64_t last = timeline_of(rig, "samples")["last"];
+  EXPECT_EQ(timeline_of(rig, "samples", {{"seconds", 5.5}, {"since", last - 2}})["records"].size(),
+            2u);
+  EXPECT_EQ(timeline_of(rig, "samples", {{"seconds", 1.5}, {"since", last - 9}})["records"].size(),
+            2u);
+}
+
 TEST(TimelineListing, NonsenseIsRefused) {
   Rig rig;
   for (const json& bad :

@@ -141,6 +141,9 @@ TEST_F(MetricsOf, ACounterKeepsWhatAProcessCountedThatHasGone) {
   a.lane().refusals = 1;
   rig.pass(milliseconds(200));
   EXPECT_EQ(row(collector.look(rig.now), "a")->sums.counters.refusals[3], 7u);
+  a.lane().refusals = 3;
+  rig.pass(milliseconds(200));
+  EXPECT_EQ(row(collector.look(rig.now), "a")->sums.counters.refusals[3], 9u) << "two more";
 }
 
 TEST_F(MetricsOf, AGateThatOpensIsASwitch) {

@@ -307,19 +307,6 @@ TEST(GangMoves, TheNextMonitorKeepsTheCutUntilThoseThatLeaveHaveLeft) {
   EXPECT_EQ(rig.asked(second), 0u);
 }
 
-TEST(GangMoves, TheNextMonitorKeepsTheCutWhileAnyRankHasNotSaidWhereItsMemoryIs) {
-  PausedBefore rig;
-  const Joined first = rig.rejoin(0, 0), second = rig.rejoin(1, 1);
-  rig.speaks(first, abi::kResident);
-  second.shim.swappable(0);  // its library has yet to say
-  rig.live(seconds(1));
-  ASSERT_EQ(second.shim.gate().closed, abi::kClosedByPause);
-  EXPECT_NE(rig.asked(first), 0u);
-  rig.speaks(second, abi::kResident);
-  rig.live(seconds(1));
-  EXPECT_EQ(rig.asked(first), 0u);
-}
-
 TEST(GangMoves, ResumingUnderTheNextMonitorEndsItsCut) {
   PausedBefore rig;
   const Joined first = rig.rejoin(0, 0), second = rig.rejoin(1, 1);

@@ -11,6 +11,7 @@ TEST(ParkingRoom, WhoWaitsBeyondItsQuotaTakesNoMoreOfTheRoomThanThat) {
   const Joined b = rig.on_second({.name = "b", .on_oom = "wait"});
   const Joined c = rig.on_second({.name = "c"});  // that may still free
   ASSERT_EQ(rig.charge(c, kGiB / 4).verdict, wire::kGranted);
+  ASSERT_TRUE(c.shim.allocate(kGiB / 4));
   rig.account(1).set_quota(b.client->job, {.bytes = kGiB, .reserved = false, .ceiling = true});
   ASSERT_EQ(rig.charge(b, 3 * kGiB).verdict, wire::kWait);
   rig.tell("swap-out", "a");

@@ -5,6 +5,7 @@
 
 #include <bit>
 #include <limits>
+#include <vector>
 
 #include "tests/monitor/rig.h"
 
@@ -144,6 +145,26 @@ TEST_F(GradientNoiseListing, WhoDoesNotAskHasNone) {
   const Joined other = rig.runs(y);
   rig.pass(milliseconds(200));
   EXPECT_TRUE(rig.ask({{"op", "ps"}})["jobs"][1]["gradient_noise"].is_null());
+}
+
+// Of a user of many processes only the last of each page are read.
+TEST_F(GradientNoiseListing, OfMoreThanItsPartTheLatestCount) {
+  place(first, 0);
+  place(second, 1);
+  train(60);
+  std::vector<Joined> many;
+  for (int i = 0; i < 126; ++i) many.push_back(rig.join({.job = "y", .name = "y"}));
+  const double before = noise()["gradient_square"];
+  for (const Joined* who : {&first, &second}) {
+    for (std::uint64_t i = 1; i <= 100; ++i) tell(*who, launched_[0] + i, 9000 + i % 2, 3e6, 8e6);
+  }
+  launched_[0] += 100;
+  for (int i = 0; i < 128; ++i) {
+    ++launched_[0];
+    for (const Joined* who : {&first, &second}) tell(*who, launched_[0], 9000 + i % 2 * 1000, 3, 8);
+  }
+  rig.pass(milliseconds(200));
+  EXPECT_DOUBLE_EQ(noise()["gradient_square"], before);
 }
 
 TEST_F(GradientNoiseListing, ACommunicatorThatEndsIsForgotten) {

@@ -112,6 +112,28 @@ TEST_F(UsageOf, WhatComesLateHasItsPlaceLater) {
   EXPECT_NEAR(of(a).gpu_seconds, 0.5, 1e-9);
 }
 
+// No kernel runs for longer.
+TEST_F(UsageOf, WhatComesLateIsOfTheLastTenSeconds) {
+  counts(a, kGpu, 30);
+  look();
+  for (int i = 0; i < 30; ++i) look(seconds(1));
+  EXPECT_NEAR(of(a).gpu_seconds, 0.2 + 10, 1e-9);
+}
+
+// It began after the last look at all jobs.
+TEST_F(UsageOf, AJobThatEndsIsBilledForNoMoreThanItLived) {
+  Job& job = *rig.monitor.registry().find(a.client->job);
+  now = job.since;
+  usage = Usage();
+  look();
+  const Time looked_at = now;
+  job.since = looked_at + milliseconds(100);
+  counts(a, kGpu, 5);
+  usage.leaves(*a.client);
+  usage.ends(job, rig.monitor.statuses(), looked_at + milliseconds(300));
+  EXPECT_NEAR(of(a).gpu_seconds, 0.2, 1e-9);
+}
+
 TEST_F(UsageOf, TheLoadOfSeveralJobsIsAnEstimate) {
   a.client->lanes[0].load = 1;
   b.client->lanes[0].load = 1;

@@ -131,6 +131,22 @@ TEST_F(LeftBehind, OlderCopiesAreGivenBack) {
   expect_nothing_lost();
 }
 
+// Its copy in the host is a later one. The contents become again what they were before that.
+TEST_F(LeftBehind, WhatMovedOnIsNotToldByAnOlderDigest) {
+  out();
+  in();
+  change(0, 0);
+  out_keeping(UINT64_MAX);
+  move_on();
+  in();
+  expect_nothing_lost();
+  change(0, 0);
+  out();
+  expect_nothing_lost();
+  in();
+  expect_nothing_lost();
+}
+
 TEST_F(LeftBehind, WhatCannotBeReachedStaysKeptAndUnmapped) {
   out_keeping(UINT64_MAX);
   static int calls;
