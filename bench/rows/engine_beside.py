@@ -149,11 +149,19 @@ def beside(rig, engine, low, load, seed, configuration):
     try:
         time.sleep(rig.scaled(ACTIVITY_WINDOW))
         said = load.ask(rig, engine, seed)
+        said["yields"] = yields(rig)
     finally:
         trained = low.stop()
     said["low"] = sum(rate_between(each, said["begun"], said["ended"]) for each in trained)
     rig.means("auto")
     return said
+
+
+def yields(rig):
+    """By what the engine is served: the slice of the training in microseconds, and why."""
+    gpu = rig.listing("status")["gpus"][0]
+    why = gpu["not_foreseen_reason"] or gpu["yield_reason"]
+    return f"{gpu['yield_slice_us']} us, {why}"
 
 
 def measure(rig, engine, low, loads, cells):
@@ -198,6 +206,8 @@ def show(figures):
 
 
 def judge_latency(report, what, kinds):
+    for each in sorted({cell["yields"] for cell in kinds["latency"]}):
+        report.note(f"{what}: the training's slice, for latency", each)
     for metric, bounds in LATENCY_BOUNDS.items():
         base, ours = pair(kinds["alone"], metric), pair(kinds["latency"], metric)
         over = [mine / before for mine, before in zip(ours, base)]
