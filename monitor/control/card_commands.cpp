@@ -96,6 +96,22 @@ json settings_in(const JobCard& card, const json& request) {
 
 }  // namespace
 
+namespace {
+
+// The members of an island have one class, so the others follow the one that was changed.
+void give_island_its_class(Monitor& monitor, const Job& job, Time now) {
+  const json wanted = {{"priority", to_string(job.knobs.priority)}};
+  for (const JobKey key : islands::others_of(monitor.registry(), job)) {
+    Job& other = *monitor.registry().find(key);
+    JobCard card = other.card;
+    std::string why;
+    const auto knobs = read_knobs(wanted, card, why) ? parse_card(card, why) : std::nullopt;
+    if (knobs) monitor.change(other, card, *knobs, now);
+  }
+}
+
+}  // namespace
+
 json create_job(Monitor& monitor, const Peer& peer, const json& request, Time now, Answer& answer) {
   JobCard card = monitor.default_card(peer.owner());
   fill_empty(card, program_defaults());
@@ -137,14 +153,13 @@ json change_job(Monitor& monitor, const Peer& peer, Job& job, const json& reques
       !why.empty()) {
     return refusal(kRefusedByPolicy, why);
   }
-  if (why = islands::refuse_class(monitor.registry(), job, knobs->priority); !why.empty()) {
-    return refusal(kRefusedByPolicy, why);
-  }
   if (knobs->memory && !monitor.memory().can_become(job, *knobs->memory, now, why)) {
     return refusal(kRefusedByPolicy, why);
   }
   json before = settings_in(job.card, request);
+  const bool other_class = knobs->priority != job.knobs.priority;
   monitor.change(job, card, *knobs, now);
+  if (other_class) give_island_its_class(monitor, job, now);
   json out = list_alone(monitor, job, now);
   out["before"] = std::move(before);
   return out;

@@ -18,11 +18,11 @@ bool is_of(const Job& job, const Owner& owner, const std::string& island) {
   return *job.island != 0 && job.knobs.co_run == island && owner_of(job) == owner;
 }
 
-// Another member of the island that has another class; null: there is none.
+// A member of the island that has another class; null: there is none.
 const Job* of_another_class(const Registry& registry, const Owner& owner, const std::string& island,
-                            Priority wanted, JobKey but) {
+                            Priority wanted) {
   for (const auto& [key, job] : registry.jobs()) {
-    const bool member = key != but && is_of(job, owner, island) && !serves(job);
+    const bool member = is_of(job, owner, island) && !serves(job);
     if (member && job.knobs.priority != wanted) return &job;
   }
   return nullptr;
@@ -42,7 +42,7 @@ std::string refuse(const Registry& registry, const Owner& owner, const Knobs& kn
   if (knobs.idle_release.contexts) {
     return "a job in an island keeps its contexts: --idle-release TIME without ,contexts";
   }
-  if (const Job* other = of_another_class(registry, owner, knobs.co_run, knobs.priority, 0)) {
+  if (const Job* other = of_another_class(registry, owner, knobs.co_run, knobs.priority)) {
     return refuse_beside(*other, knobs.co_run, knobs.priority);
   }
   const auto& jobs = registry.jobs();
@@ -63,10 +63,13 @@ void enter(const Registry& registry, Job& job) {
   if (island == 0) island = kIslandBit | job.key;
 }
 
-std::string refuse_class(const Registry& registry, const Job& job, Priority wanted) {
-  if (!is_member(job)) return {};
-  const Job* other = of_another_class(registry, owner_of(job), job.knobs.co_run, wanted, job.key);
-  return other != nullptr ? refuse_beside(*other, job.knobs.co_run, wanted) : std::string();
+std::vector<JobKey> others_of(const Registry& registry, const Job& job) {
+  std::vector<JobKey> out;
+  for (const auto& [key, other] : registry.jobs()) {
+    const bool same = is_member(job) && is_member(other) && *other.island == *job.island;
+    if (same && key != job.key) out.push_back(key);
+  }
+  return out;
 }
 
 }  // namespace islands

@@ -14,6 +14,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "monitor/core/registry.h"
 
@@ -30,7 +31,7 @@ inline bool is_member(const Job& job) { return *job.island != 0 && !serves(job);
 std::string refuse(const Registry& registry, const Owner& owner, const Knobs& knobs);
 // Gives a job that was just made its key, if it is in an island.
 void enter(const Registry& registry, Job& job);
-// Why a member cannot get that class; empty: it can.
-std::string refuse_class(const Registry& registry, const Job& job, Priority wanted);
+// The others of its island; of a job that is no member, none.
+std::vector<JobKey> others_of(const Registry& registry, const Job& job);
 
 }  // namespace switchyard::monitor::islands

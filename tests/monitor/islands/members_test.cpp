@@ -49,6 +49,22 @@ TEST(Islands, AMemberOfAnotherClassIsRefused) {
   EXPECT_TRUE(create(rig, {{"name", "d"}, {"co_run", "x"}, {"priority", "high"}}, 1001)["ok"]);
 }
 
+TEST(Islands, AClassThatIsSetForOneIsThatOfAll) {
+  Rig rig;
+  for (const char* name : {"a", "b"}) {
+    ASSERT_TRUE(create(rig, {{"name", name}, {"co_run", "x"}, {"priority", "low"}})["ok"]);
+  }
+  ASSERT_TRUE(create(rig, {{"name", "c"}, {"co_run", "y"}, {"priority", "low"}})["ok"]);
+  ASSERT_TRUE(create(rig, {{"name", "d"}, {"priority", "low"}})["ok"]);
+  const json done = rig.ask({{"op", "set"}, {"target", "a"}, {"priority", "high"}, {"share", "2"}});
+  ASSERT_TRUE(done["ok"]) << done;
+  EXPECT_EQ(job_named(rig, "a").knobs.priority, Priority::kHigh);
+  EXPECT_EQ(job_named(rig, "b").knobs.priority, Priority::kHigh);
+  EXPECT_EQ(job_named(rig, "b").knobs.share.weight, 1) << "the class alone";
+  EXPECT_EQ(job_named(rig, "c").knobs.priority, Priority::kLow) << "another island";
+  EXPECT_EQ(job_named(rig, "d").knobs.priority, Priority::kLow) << "no member";
+}
+
 TEST(Islands, TheServerIsNoMemberAndHasNoClass) {
   Rig rig;
   ASSERT_TRUE(create(
