@@ -22,7 +22,7 @@ std::vector<JobSpec> beside_a_hog(double gpu_ms, double cpu_ms) {
 double rate_between(const JobResult& job, Time from, Time to) {
   const auto first = std::lower_bound(job.ends.begin(), job.ends.end(), from);
   const auto last = std::lower_bound(job.ends.begin(), job.ends.end(), to) - 1;
-  return static_cast<double>(last - first) / seconds(*last - *first);
+  return static_cast<double>(last - first) / monitor::seconds(*last - *first);
 }
 
 double swept(const std::vector<JobSpec>& jobs, double weight) {
