@@ -1,4 +1,4 @@
-// The part of Monitor that answers clients that ask for memory, and tells of what was refused.
+// The part of Monitor that answers requests for memory, and logs those that it refuses.
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
 

@@ -322,6 +322,8 @@ inline std::optional<double> parse_minimum(std::string_view text) {
   return ratio && *ratio <= 0.5 ? ratio : std::nullopt;
 }
 
+inline constexpr std::uint32_t kUsualSliceUs = 25'000;  // unless another is chosen
+
 // The slice of each of some equal jobs, in microseconds: 2,000 to 100,000.
 inline std::optional<std::uint32_t> parse_slice(std::string_view text) {
   using std::chrono::milliseconds;

@@ -94,10 +94,6 @@ json settings_in(const JobCard& card, const json& request) {
   return out;
 }
 
-}  // namespace
-
-namespace {
-
 // The members of an island have one class, so the others follow the one that was changed.
 void give_island_its_class(Monitor& monitor, const Job& job, Time now) {
   const json wanted = {{"priority", to_string(job.knobs.priority)}};

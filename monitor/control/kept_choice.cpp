@@ -35,8 +35,8 @@ json as_json(const policy::Rules& rules, Means means) {
               {"minimum_ratio", rules.minimum},
               {"waits", waits_name(rules)},
               {"backend", means_name(means)}};
-  // Older monitors had no other. So what they wrote is equal to what is written today.
-  if (rules.slice_us != policy::kUsualSliceUs) out["slice_us"] = rules.slice_us;
+  // Older monitors wrote no slice. So the usual one is left out, and their choices stay equal.
+  if (rules.slice_us != kUsualSliceUs) out["slice_us"] = rules.slice_us;
   return out;
 }
 
@@ -55,7 +55,7 @@ std::optional<Choice> read_choice(const json& kept, const policy::Rules& base) {
   out.rules.foresee = *waits == 1;
   out.rules.minimum = minimum->get<double>();
   out.means = static_cast<Means>(*means);
-  const json slice = kept.value("slice_us", json(policy::kUsualSliceUs));
+  const json slice = kept.value("slice_us", json(kUsualSliceUs));
   if (!slice.is_number_unsigned()) return {};
   out.rules.slice_us = slice.get<std::uint32_t>();
   // What `--minimum` and `--slice` take.

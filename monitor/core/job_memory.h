@@ -15,7 +15,7 @@ class JobMemory {
   const residency::JobResidency* operator->() const { return &*machine_; }
   const residency::JobResidency& operator*() const { return *machine_; }
 
-  // `by`: the person who asks for it.
+  // `by`: the person whose command it is.
   residency::Step take(const residency::Input& input, Time now,
                        const std::optional<Peer>& by = std::nullopt) {
     if (by) asked_by_ = by;

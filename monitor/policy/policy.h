@@ -60,7 +60,6 @@ inline constexpr std::uint32_t kYieldLongestUs = abi::kDefaultSliceUs;
 inline constexpr Slices kYieldShared{abi::kDefaultSliceUs, abi::kDefaultSliceUs};
 inline constexpr std::uint32_t kHighSliceUs = 10'000;    // the smallest of the high class
 inline constexpr std::uint32_t kGreedyRoundUs = 50'000;  // of all of it, while it leaves a minimum
-inline constexpr std::uint32_t kUsualSliceUs = 25'000;   // of one among its equals
 inline constexpr std::uint32_t kSmallestSliceUs = 2'000;
 // Of one that a guard holds back: who fills a gap of another keeps the GPU until its slice ends.
 // Only one of them may be that short.

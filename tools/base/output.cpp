@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "switchyard/printable.h"
+#include "switchyard/settings.h"
 #include "switchyard/status.h"
 #include "tools/base/terminal.h"
 
@@ -151,7 +152,6 @@ std::string percent_of(const nlohmann::json& object, const char* key) {
 }
 
 std::string rules_text(const nlohmann::json& reply) {
-  constexpr std::uint64_t kUsualSliceUs = 25'000;
   const std::uint64_t slice_us = number_of(reply, "slice_us", kUsualSliceUs);
   std::string out =
       fmt::format("{}, minimum {}", text_of(reply, "policy"), percent_of(reply, "minimum_ratio"));

@@ -38,7 +38,7 @@ TEST(GangPace, SlicesAroundAGangAreAsShortAsTheDefaultsUntilItsPaceIsKnown) {
   EXPECT_EQ(rig.job(0)["short_slices"], true);
   EXPECT_EQ(rig.job(1)["short_slices"], false) << "it is no gang";
   rig.work(seconds(4));
-  EXPECT_EQ(rig.slice(), policy::kUsualSliceUs);
+  EXPECT_EQ(rig.slice(), kUsualSliceUs);
   EXPECT_EQ(rig.job(0)["short_slices"], false);
 }
 
@@ -46,7 +46,7 @@ TEST(GangPace, ACollapseMakesThemShortAgain) {
   Shared rig;
   rig.joins(2);
   rig.work(seconds(20));
-  ASSERT_EQ(rig.slice(), policy::kUsualSliceUs);
+  ASSERT_EQ(rig.slice(), kUsualSliceUs);
   rig.per_second = 50;
   const Time collapsed = rig.now;
   while (rig.slice() != abi::kDefaultSliceUs && rig.now - collapsed < seconds(60)) {
@@ -59,7 +59,7 @@ TEST(GangPace, APauseIsNoCollapse) {
   Shared rig;
   rig.joins(2);
   rig.work(seconds(5));
-  ASSERT_EQ(rig.slice(), policy::kUsualSliceUs);
+  ASSERT_EQ(rig.slice(), kUsualSliceUs);
   rig.tell("pause", "gang");
   rig.per_second = 0;
   for (int i = 0; i < 50; ++i) {
@@ -71,14 +71,14 @@ TEST(GangPace, APauseIsNoCollapse) {
   rig.tell("resume", "gang");
   rig.per_second = 300;
   rig.work(seconds(5));
-  EXPECT_EQ(rig.slice(), policy::kUsualSliceUs);
+  EXPECT_EQ(rig.slice(), kUsualSliceUs);
 }
 
 TEST(GangPace, BehindALimitACollapseIsSeenAllTheSame) {
   Shared rig;
   rig.joins(2);
   rig.work(seconds(20));
-  ASSERT_EQ(rig.slice(), policy::kUsualSliceUs);
+  ASSERT_EQ(rig.slice(), kUsualSliceUs);
   rig.gang.shim.gate().held_threads = 1;
   rig.per_second = 50;
   for (int i = 0; i < 50; ++i) {
@@ -119,7 +119,7 @@ TEST(GangPace, OfASingleRankSlicesAreLongAtOnce) {
   Shared rig;
   rig.joins(1);
   rig.work(seconds(1));
-  EXPECT_EQ(rig.slice(), policy::kUsualSliceUs);
+  EXPECT_EQ(rig.slice(), kUsualSliceUs);
 }
 
 TEST(GangPace, AGangThatEndsLeavesLongSlicesToTheOther) {
@@ -134,7 +134,7 @@ TEST(GangPace, AGangThatEndsLeavesLongSlicesToTheOther) {
     third.shim.launch();
     rig.pass(milliseconds(100));
   }
-  EXPECT_EQ(third.lane().compute_slice_us, policy::kUsualSliceUs);
+  EXPECT_EQ(third.lane().compute_slice_us, kUsualSliceUs);
 }
 
 }  // namespace

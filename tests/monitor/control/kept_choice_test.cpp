@@ -66,7 +66,7 @@ TEST_F(KeptChoice, OfAnOlderMonitorHasTheUsualSlice) {
   EXPECT_FALSE(kept["options"].contains("slice_us")) << "an older monitor wrote none";
   std::ofstream(file()) << kept.dump();
   EXPECT_EQ(next(settings), policy::Kind::kFair);
-  EXPECT_EQ(slice_us, policy::kUsualSliceUs);
+  EXPECT_EQ(slice_us, kUsualSliceUs);
 }
 
 TEST_F(KeptChoice, YieldsToOtherOptions) {

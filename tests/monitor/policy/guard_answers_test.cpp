@@ -7,21 +7,7 @@
 namespace switchyard::monitor::guard {
 namespace {
 
-class GuardAnswers : public ::testing::Test {
- protected:
-  static constexpr std::uint64_t kHog = 7;
-  static constexpr Measures kAll{Measure::kSlices, Measure::kCopies, Measure::kCeiling,
-                                 Measure::kHold};
-
-  void begins(const MadeUp& hog) {
-    scene.pass(10);
-    scene.others[kHog] = hog;
-  }
-  bool answered() {
-    return scene.until([&] { return scene.last(What::kAnswered) != nullptr; });
-  }
-  Scene scene;
-};
+class GuardAnswers : public BesideAHog {};
 
 // Two measures, of which one is not needed any more when it is asked the second time.
 TEST_F(GuardAnswers, WhatCouldBeEasedInPartIsEasedOnAsSoonAsAtFirst) {

@@ -3,6 +3,8 @@
 // Threading: one test, one thread.
 #pragma once
 
+#include <gtest/gtest.h>
+
 #include <cmath>
 #include <functional>
 #include <iterator>
@@ -175,6 +177,23 @@ class Scene {
   Time now_ = std::chrono::seconds(1000);
   std::uint64_t iterations_ = 0;
   std::map<std::uint64_t, Activity> sums_;
+};
+
+inline constexpr std::uint64_t kHog = 7;
+inline constexpr Measures kAll{Measure::kSlices, Measure::kCopies, Measure::kCeiling,
+                               Measure::kHold};
+
+// The guarded job works by itself for a while, and then beside one that disturbs it.
+class BesideAHog : public ::testing::Test {
+ protected:
+  void begins(const MadeUp& hog) {
+    scene.pass(10);
+    scene.others[kHog] = hog;
+  }
+  bool answered() {
+    return scene.until([&] { return scene.last(What::kAnswered) != nullptr; });
+  }
+  Scene scene;
 };
 
 }  // namespace switchyard::monitor::guard

@@ -8,20 +8,9 @@
 namespace switchyard::monitor::guard {
 namespace {
 
-constexpr std::uint64_t kHog = 7, kOther = 8;
-constexpr Measures kAll{Measure::kSlices, Measure::kCopies, Measure::kCeiling, Measure::kHold};
+constexpr std::uint64_t kOther = 8;
 
-class Guard : public ::testing::Test {
- protected:
-  void begins(const MadeUp& hog) {
-    scene.pass(10);
-    scene.others[kHog] = hog;
-  }
-  bool answered() {
-    return scene.until([&] { return scene.last(What::kAnswered) != nullptr; });
-  }
-  Scene scene;
-};
+class Guard : public BesideAHog {};
 
 TEST_F(Guard, AnInterfererGetsShorterSlices) {
   begins(hog(0.5, kAll));
