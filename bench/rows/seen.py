@@ -1,8 +1,11 @@
 """What does it cost to be seen: history, metrics, events and a trace?
 
-The same warm training and service, under monitors that take turns. One keeps no history and nobody
-asks it. The other keeps one, answers a scrape a second, and tells each event to a reader. Every five
-seconds it is asked for a trace of the last minute. Processes outlive their monitor and join the next one.
+The same warm processes, under monitors that take turns. One keeps no history and nobody asks it.
+The other keeps one, answers a scrape a second, and tells each event to a reader. Every five seconds
+it is asked for a trace of the last minute. Processes outlive their monitor and join the next one.
+
+Two sorts of cells: a training, alone and beside a service; and launch-bound work alone, which is
+the service's graph by itself and a fresh process that launches an empty kernel.
 """
 
 import threading
@@ -14,6 +17,7 @@ from checks.rank_setup import free_port
 from rig.process import rate_between
 from rig.report import Report, interval, median, tail
 from rig.rig import ACTIVITY_WINDOW, RigError
+from rows.cost import empty_kernel
 from rows.latency import service, training
 
 TITLE = "What it costs to be seen"
@@ -24,10 +28,12 @@ SCRAPES_A_TRACE = 5
 
 
 def arguments(parser):
+    parser.add_argument("--only", choices=["trainings", "launches"], action="append")
     parser.add_argument("--rounds", type=int, default=6)
     parser.add_argument("--requests", type=int, default=500, help="of each cell")
     parser.add_argument("--rate", type=float, default=50, help="requests per second")
     parser.add_argument("--solo-seconds", type=float, default=4, help="of each cell")
+    parser.add_argument("--replay-seconds", type=float, default=2, help="of each cell")
     parser.set_defaults(high="graph", low="gpt", even=False)
 
 
@@ -96,50 +102,74 @@ def all_look(rig, names):
         readers.end()
 
 
-def measure(rig, high, low, seed):
+def measure_trainings(rig, high, low, number):
     """A cell: the training by itself, and both."""
     o = rig.options
     low.start()
     begin, end = rig.window(o.solo_seconds, settle=ACTIVITY_WINDOW)
-    served = high.serve(o.rate, rig.counted(o.requests), seed=seed)
+    served = high.serve(o.rate, rig.counted(o.requests), seed=number)
     trained = low.stop()
     return {"alone": rate_between(trained, begin, end), "latencies_ms": served["latencies_ms"],
             "beside": rate_between(trained, served["begun"], served["ended"])}
 
 
-def judge(report, cells):
-    pairs = list(zip(cells["off"], cells["on"]))
+def measure_launches(rig, high, key, number):
+    replays = high.run(rig.scaled(rig.options.replay_seconds))["steps_per_second"]
+    empty = empty_kernel(rig, "switchyard", f"{key}-{number}")
+    return {"replays": replays, "launch_ns": empty["direct_ns"] + empty["added_ns"],
+            "added_ns": empty["added_ns"]}
 
-    def ratios(figure):
-        return [figure(on) / figure(off) for off, on in pairs]
 
+def judge(report, cells, what, figure, smaller_is_better):
+    found = [figure(on) / figure(off) for off, on in zip(cells["off"], cells["on"])]
+    check, bound = ((report.at_most, 1 + MOST) if smaller_is_better else
+                    (report.at_least, 1 - MOST))
+    check(f"{what}: seen / not", median(found), bound, "{:.4f}")
+    report.ends(interval(found), bound, " ".join(f"{ratio:.4f}" for ratio in found))
+
+
+def judge_trainings(report, cells):
     for what, key in (("training alone", "alone"), ("training beside the service", "beside")):
-        found = ratios(lambda cell, key=key: cell[key])
-        report.at_least(f"{what}: seen / not", median(found), 1 - MOST, "{:.4f}")
-        report.ends(interval(found), 1 - MOST, " ".join(f"{ratio:.4f}" for ratio in found))
+        judge(report, cells, what, lambda cell, key=key: cell[key], False)
     for what, figure in (("p50", median), ("p99", tail)):
-        found = ratios(lambda cell, figure=figure: figure(cell["latencies_ms"]))
-        report.at_most(f"the service's {what}: seen / not", median(found), 1 + MOST, "{:.4f}")
-        report.ends(interval(found), 1 + MOST, " ".join(f"{ratio:.4f}" for ratio in found))
+        judge(report, cells, f"the service's {what}",
+              lambda cell, figure=figure: figure(cell["latencies_ms"]), True)
     for key, those in cells.items():
         times = [value for cell in those for value in cell["latencies_ms"]]
         report.note(f"{key}: p50 / p99", f"{median(times):.3f} / {tail(times):.3f} ms",
                     f"{len(times)} requests")
 
 
+def judge_launches(report, cells):
+    judge(report, cells, "graph replay alone", lambda cell: cell["replays"], False)
+    judge(report, cells, "a launch of an empty kernel", lambda cell: cell["launch_ns"], True)
+    for key, those in cells.items():
+        report.note(f"{key}: a launch, of it added",
+                    f"{median([cell['launch_ns'] for cell in those]):.0f}, "
+                    f"{median([cell['added_ns'] for cell in those]):.1f} ns",
+                    f"{median([cell['replays'] for cell in those]):.2f} replays/s")
+
+
 def run(rig, report: Report):
-    low = training(rig, "train", priority="low")
+    wanted = set(rig.options.only or ["trainings", "launches"])
+    low = training(rig, "train", priority="low") if "trainings" in wanted else None
     high = service(rig, "serve", priority="high")
     for warm in (low, high):
-        warm.ready()
+        if warm:
+            warm.ready()
     # Of the stand-ins without a GPU nobody joins.
     names = {job["name"] for job in rig.listing("ps")["jobs"] if job["processes"]}
-    cells = {"off": [], "on": []}
+    cells = {sort: {"off": [], "on": []} for sort in sorted(wanted)}
     report.keep(cells=cells)
     ways = (("off", nobody_looks), ("on", all_look))
     for number in range(rig.options.rounds):
         for key, way in ways if number % 2 == 0 else ways[::-1]:
             rig.say(f"round {number + 1}, {key}")
             with way(rig, names):
-                cells[key].append(measure(rig, high, low, number + 1))
-    judge(report, cells)
+                if "trainings" in wanted:
+                    cells["trainings"][key].append(measure_trainings(rig, high, low, number + 1))
+                if "launches" in wanted:
+                    cells["launches"][key].append(measure_launches(rig, high, key, number))
+    for sort, judge_sort in (("trainings", judge_trainings), ("launches", judge_launches)):
+        if sort in wanted:
+            judge_sort(report, cells[sort])
