@@ -24,6 +24,7 @@ TITLE = "An engine beside a training"
 # Name: the means of enforcement, and the priority of the engine beside a training of low.
 CONFIGURATIONS = {"default": ("none", None), "latency": ("auto", "high"),
                   "throughput": ("auto", "low")}
+BY_SLICES = "slices"  # as for latency, but that no wait is foreseen: the other end of the frontier
 USUAL_SLICE = "25ms"
 POISSON = "poisson"
 
@@ -51,6 +52,8 @@ def arguments(parser):
                         help="of gpt, resnet50 and island, one after the other")
     parser.add_argument("--loads", default=f"2,8,32,{POISSON}", help="requests in flight")
     parser.add_argument("--slice", default="4ms", help="in the configuration for throughput")
+    parser.add_argument("--by-slices", action="store_true",
+                        help="cells for latency where no wait is foreseen, too")
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--seconds", type=float, default=2.5, help="of a cell, about")
     parser.add_argument("--eager-prefills", action="store_true", help="vLLM: CUDA graphs of decodes alone")
@@ -140,7 +143,10 @@ def alone(rig, engine, load, seed):
 
 
 def beside(rig, engine, low, load, seed, configuration):
-    means, priority = CONFIGURATIONS[configuration]
+    by_slices = configuration == BY_SLICES
+    means, priority = CONFIGURATIONS["latency" if by_slices else configuration]
+    if rig.options.by_slices:
+        rig.cli("policy", "--waits", "slices" if by_slices else "foreseen")
     if priority:
         rig.set(engine.name, priority=priority)
     rig.slice(rig.options.slice if configuration == "throughput" else USUAL_SLICE)
@@ -168,9 +174,10 @@ def measure(rig, engine, low, loads, cells):
     """cells: {load: {configuration: [cell]}}"""
     for seed in range(1, rig.options.rounds + 1):
         for load in loads:
-            kinds = cells.setdefault(load.name, {name: [] for name in ("alone", *CONFIGURATIONS)})
+            names = [*CONFIGURATIONS, *([BY_SLICES] if rig.options.by_slices else [])]
+            kinds = cells.setdefault(load.name, {name: [] for name in ("alone", *names)})
             kinds["alone"].append(alone(rig, engine, load, seed))
-            for name in CONFIGURATIONS:
+            for name in names:
                 rig.say(f"beside {low.name}, {load.name}, {name}, round {seed}")
                 kinds[name].append(beside(rig, engine, low, load, seed, name))
 
@@ -221,6 +228,17 @@ def low_rate(cells):
     return median([cell["low"] for cell in cells])
 
 
+def tell_slices(report, what, kinds, solo):
+    """The other end of the frontier, if it was measured."""
+    if BY_SLICES not in kinds:
+        return
+    for metric in LATENCY_BOUNDS:
+        base, ours = pair(kinds["alone"], metric), pair(kinds[BY_SLICES], metric)
+        report.note(f"{what}: {metric} over alone, where no wait is foreseen",
+                    show([mine / before for mine, before in zip(ours, base)]),
+                    f"the training {low_rate(kinds[BY_SLICES]) / solo:.3f} of solo")
+
+
 def judge_throughput(report, what, kinds, solo):
     worst = max(mine / theirs for metric in LATENCY_BOUNDS
                 for mine, theirs in zip(pair(kinds["throughput"], metric),
@@ -267,3 +285,4 @@ def run(rig, report: Report):
             what = f"{name}, {load}" + ("" if load == POISSON else " in flight")
             judge_latency(report, what, kinds)
             judge_throughput(report, what, kinds, solos[name])
+            tell_slices(report, what, kinds, solos[name])
