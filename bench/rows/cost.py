@@ -2,12 +2,12 @@
 
 Two sorts of warm processes, one under `switchyard run` and one without, alternate on the idle GPU
 and on the same CPUs. Their order is A B B A, so that drift cancels. The figure is the median of the
-ratios of the pairs. Launch-bound work differs by several percent between two processes of one
-program (memory layout, and a shared host's CPUs). So it has many processes of each sort, and the
-median is taken over processes. A third sort, again without the library, shows the error of the
-method itself. Where that is too little, `cold` measures a launch inside one process, through the
-library's entry and through the driver's own address in turns. It does so after so much other memory
-was touched, and multiplies.
+ratios of the pairs. Two processes of one program differ, launch-bound ones by several percent
+(memory layout, and a shared host's CPUs). So there are several of each sort, and the median is
+taken over processes. A third sort, again without the library, shows the error of the method itself.
+Where that is too little, `cold` measures a launch inside one process, through the library's entry
+and through the driver's own address in turns. It does so after so much other memory was touched,
+and multiplies.
 """
 
 import os
@@ -21,8 +21,9 @@ TITLE = "Cost of the library, alone on the GPU"
 def arguments(parser):
     parser.add_argument("--only", choices=["gpt", "eager", "graph", "empty", "cold"],
                         action="append")
-    parser.add_argument("--pairs", type=int, default=8, help="of the GPT training")
-    parser.add_argument("--processes", type=int, default=3, help="of each sort, graph replay")
+    parser.add_argument("--processes", type=int, default=3,
+                        help="of each sort, GPT training and graph replay")
+    parser.add_argument("--gpt-turns", type=int, default=3, help="for each three processes")
     parser.add_argument("--eager-processes", type=int, default=12, help="of each of three sorts")
     parser.add_argument("--eager-turns", type=int, default=24, help="for each three processes")
     parser.add_argument("--graph-pairs", type=int, default=6, help="for each pair of processes")
@@ -70,43 +71,38 @@ def judge_ratio(report, what, key, pairs, bound=0.995):
                 f"spread of pairs {spread(ratios):.4f}")
 
 
-def start_eager(rig, arguments, processes):
+def start_threes(rig, name, script, arguments, processes, pin):
     """[{"with", "without", "again"}, ...], not yet ready."""
-    # A launch-bound process measures its CPU: one for it, one for what else wants to run.
-    pin = ["--pin", ",".join(cpus().split(",")[:2])]
-    return [{sort: rig.start(f"eager-{sort}-{i}", "networks.py", *arguments, *pin,
+    return [{sort: rig.start(f"{name}-{sort}-{i}", script, *arguments, *pin,
                              **({} if sort == "with" else {"under": "plain"}))
              for sort in ("with", "without", "again")}
             for i in range(processes)]
 
 
-# Launch-bound work takes turns every 60 ms: a shared host's CPU wanders by tens of percent over
-# seconds, and what is adjacent meets the same.
-def run_eager(rig, report, threes, turns):
+def run_threes(rig, report, what, key, threes, turns, seconds, figure):
     """One ratio and one control ratio for each three processes; each is a median over its turns."""
     orders = [("with", "without", "again"), ("again", "without", "with"),
               ("without", "with", "again"), ("again", "with", "without")]
     cells = []
-    report.keep(eager=cells)
+    report.keep(**{key: cells})
     for three in threes:
         for warm in three.values():
             warm.run(rig.scaled(0.5))
         rates = []
         for turn in range(turns):
-            rates.append({sort: three[sort].run(rig.scaled(0.06))["fast_steps_per_second"]
+            rates.append({sort: three[sort].run(rig.scaled(seconds))[figure]
                           for sort in orders[turn % len(orders)]})
         cells.append({
             "ratio": median([2 * r["with"] / (r["without"] + r["again"]) for r in rates]),
             "control": median([r["again"] / r["without"] for r in rates]),
             "without": median([r["without"] for r in rates]), "rates": rates})
         rig.say(f"  {cells[-1]['ratio']:.4f}, control {cells[-1]['control']:.4f}")
-    what = "eager ResNet-50 batch 8"
     report.note(f"{what}: rate without", f"{median([c['without'] for c in cells]):.2f} steps/s",
                 f"{len(cells)} x 3 processes, {turns} turns each")
-    for key in ("ratio", "control"):
-        values = [cell[key] for cell in cells]
+    for ratio in ("ratio", "control"):
+        values = [cell[ratio] for cell in cells]
         low, high = interval(values)
-        if key == "ratio":
+        if ratio == "ratio":
             report.at_least(f"{what}: with / without", median(values), 0.995, "{:.4f}")
         else:
             report.note("  without / without, the control", f"{median(values):.4f}", "1 by right")
@@ -177,42 +173,46 @@ def warm_eager_rate(rig):
 
 
 def run(rig, report: Report):
-    wanted = set(rig.options.only or ["gpt", "eager", "graph", "empty", "cold"])
+    o = rig.options
+    wanted = set(o.only or ["gpt", "eager", "graph", "empty", "cold"])
     small = ["--batch", 1, "--size", 32, "--warm", 2]
-    scale = rig.options.scale
-    several = 1 if tiny(rig) else rig.options.processes
-    plans = {
-        "gpt": ("GPT training", "gpt.py", training_arguments(rig), 1,
-                max(2, int(rig.options.pairs * scale)), 3.5, "steps_per_second"),
-        "graph": ("ResNet-50 graph replay", "networks.py",
-                  ["--mode", "graph", *(small if tiny(rig) else ["--batch", 4])], several,
-                  max(2, int(rig.options.graph_pairs * scale)), 1.0, "steps_per_second"),
+    several = 1 if tiny(rig) else o.processes
+    # Launch-bound work takes turns every 60 ms: a shared host's CPU wanders by tens of percent over
+    # seconds, and what is adjacent meets the same. A process of it measures its CPU: it has one for
+    # itself, and one for what else wants to run.
+    sorts = {
+        "eager": ("eager ResNet-50 batch 8", "networks.py",
+                  ["--mode", "eager", *(small if tiny(rig) else ["--batch", 8])],
+                  1 if tiny(rig) else o.eager_processes, o.eager_turns, 0.06,
+                  "fast_steps_per_second", ["--pin", ",".join(cpus().split(",")[:2])]),
+        "gpt": ("GPT training", "gpt.py", training_arguments(rig), several, o.gpt_turns, 3,
+                "steps_per_second", ["--pin", cpus()]),
     }
-    threes = []
-    if "eager" in wanted:
-        threes = start_eager(rig, ["--mode", "eager", *(small if tiny(rig) else ["--batch", 8])],
-                             1 if tiny(rig) else rig.options.eager_processes)
-    started = {key: start_sorts(rig, key, script, arguments, processes)
-               for key, (_, script, arguments, processes, *_) in plans.items() if key in wanted}
-    for sorts in started.values():
-        for pair in sorts:
-            for warm in pair:
-                warm.ready(180)
-    for three in threes:
-        for warm in three.values():
+    threes = {key: start_threes(rig, key, script, arguments, processes, pin)
+              for key, (_, script, arguments, processes, _, _, _, pin) in sorts.items()
+              if key in wanted}
+    pairs = start_sorts(rig, "graph", "networks.py",
+                        ["--mode", "graph", *(small if tiny(rig) else ["--batch", 4])],
+                        several) if "graph" in wanted else []
+    every = [three.values() for group in threes.values() for three in group] + pairs
+    for some in every:
+        for warm in some:
             warm.ready(180)
     rig.say("warm")
-    if threes:
-        rig.say("eager")
-        run_eager(rig, report, threes, max(4, int(rig.options.eager_turns * scale)))
-        for three in threes:
+    for key, group in threes.items():
+        what, _, _, _, turns, seconds, figure, _ = sorts[key]
+        rig.say(what)
+        run_threes(rig, report, what, key, group, max(3, int(turns * o.scale)), seconds, figure)
+        for three in group:
             for warm in three.values():
                 warm.end()
-    for key, sorts in started.items():
-        what, _, _, _, pairs, seconds, figure = plans[key]
+    if pairs:
+        what = "ResNet-50 graph replay"
         rig.say(what)
-        judge_ratio(report, what, key, alternate(rig, sorts, pairs, seconds, figure))
-        for pair in sorts:
+        turns = max(2, int(o.graph_pairs * o.scale))
+        judge_ratio(report, what, "graph",
+                    alternate(rig, pairs, turns, 1.0, "steps_per_second"))
+        for pair in pairs:
             for warm in pair:
                 warm.end()
     if "empty" in wanted:
