@@ -12,6 +12,7 @@
 #include "shim/no_cancel.h"
 #include "shim/reset.h"
 #include "shim/size_text.h"
+#include "switchyard/card.h"
 
 namespace switchyard::shim::account {
 namespace {
@@ -142,9 +143,10 @@ CUresult refuse(abi::Lane* lane, std::uint64_t bytes, std::uint32_t lacks) {
     log_line(Level::kWarn,
              "refused %s on GPU %d: %s used here, %s more by its job, no more is free", asked.text,
              gpu, here.text, rest.text);
-    log_line(
-        Level::kWarn,
-        "'switchyard ps' says who has it: end another job, or start them with --oversubscribe");
+    log_line(Level::kWarn, "'switchyard ps' says who has it: end another job%s",
+             card_says_yes(page().card.text, "oversubscribe")
+                 ? ", for what can't be swapped out leaves too little"
+                 : ", or start them with --oversubscribe");
   }
   return CUDA_ERROR_OUT_OF_MEMORY;
 }

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <cstring>
 #include <thread>
 
 #include "tests/shim/engine/world.h"
@@ -68,7 +69,11 @@ TEST_F(Account, ARefusalSaysWhatLacksAndWhatToDo) {
               "the host pool is too small .* a larger 'switchyardd --host-pool SIZE'");
   world_.lacks = wire::kDeviceLacks;
   EXPECT_EXIT(refuse_and_end(lane()), ::testing::ExitedWithCode(0),
-              "no more is free.*end another job");
+              "no more is free.*end another job, or start them with --oversubscribe");
+  constexpr char kTakesTurns[] = "oversubscribe=yes";
+  std::memcpy(page().card.text, kTakesTurns, sizeof(kTakesTurns));
+  EXPECT_EXIT(refuse_and_end(lane()), ::testing::ExitedWithCode(0),
+              "no more is free.*end another job, for what can't be swapped out leaves too little");
 }
 
 TEST_F(Account, ALastResortIsTriedOnceBeforeARefusal) {
