@@ -21,8 +21,8 @@ TITLE = "Cost of the library, alone on the GPU"
 def arguments(parser):
     parser.add_argument("--only", choices=["gpt", "eager", "graph", "empty", "cold"],
                         action="append")
-    parser.add_argument("--processes", type=int, default=3,
-                        help="of each sort, GPT training and graph replay")
+    parser.add_argument("--processes", type=int, default=2,
+                        help="of each sort, GPT training (15 GiB each) and graph replay")
     parser.add_argument("--gpt-turns", type=int, default=3, help="for each three processes")
     parser.add_argument("--eager-processes", type=int, default=12, help="of each of three sorts")
     parser.add_argument("--eager-turns", type=int, default=24, help="for each three processes")

@@ -116,24 +116,26 @@ def measure_trainings(rig, high, low, number):
 def measure_launches(rig, high, key, number):
     replays = high.run(rig.scaled(rig.options.replay_seconds))["steps_per_second"]
     empty = empty_kernel(rig, "switchyard", f"{key}-{number}")
-    return {"replays": replays, "launch_ns": empty["direct_ns"] + empty["added_ns"],
-            "added_ns": empty["added_ns"]}
+    return {"replays": replays, "direct_ns": empty["direct_ns"], "added_ns": empty["added_ns"]}
 
 
-def judge(report, cells, what, figure, smaller_is_better):
-    found = [figure(on) / figure(off) for off, on in zip(cells["off"], cells["on"])]
+def judge(report, what, found, smaller_is_better):
     check, bound = ((report.at_most, 1 + MOST) if smaller_is_better else
                     (report.at_least, 1 - MOST))
     check(f"{what}: seen / not", median(found), bound, "{:.4f}")
     report.ends(interval(found), bound, " ".join(f"{ratio:.4f}" for ratio in found))
 
 
+def ratios(cells, figure):
+    return [figure(on) / figure(off) for off, on in zip(cells["off"], cells["on"])]
+
+
 def judge_trainings(report, cells):
     for what, key in (("training alone", "alone"), ("training beside the service", "beside")):
-        judge(report, cells, what, lambda cell, key=key: cell[key], False)
+        judge(report, what, ratios(cells, lambda cell, key=key: cell[key]), False)
     for what, figure in (("p50", median), ("p99", tail)):
-        judge(report, cells, f"the service's {what}",
-              lambda cell, figure=figure: figure(cell["latencies_ms"]), True)
+        judge(report, f"the service's {what}",
+              ratios(cells, lambda cell, figure=figure: figure(cell["latencies_ms"])), True)
     for key, those in cells.items():
         times = [value for cell in those for value in cell["latencies_ms"]]
         report.note(f"{key}: p50 / p99", f"{median(times):.3f} / {tail(times):.3f} ms",
@@ -141,11 +143,15 @@ def judge_trainings(report, cells):
 
 
 def judge_launches(report, cells):
-    judge(report, cells, "graph replay alone", lambda cell: cell["replays"], False)
-    judge(report, cells, "a launch of an empty kernel", lambda cell: cell["launch_ns"], True)
+    judge(report, "graph replay alone", ratios(cells, lambda cell: cell["replays"]), False)
+    # A launch by the driver alone differs by a tenth from process to process. What the library
+    # adds is measured inside each, and all that can be seen of a launch passes through it.
+    judge(report, "a launch of an empty kernel",
+          [1 + (on["added_ns"] - off["added_ns"]) / off["direct_ns"]
+           for off, on in zip(cells["off"], cells["on"])], True)
     for key, those in cells.items():
-        report.note(f"{key}: a launch, of it added",
-                    f"{median([cell['launch_ns'] for cell in those]):.0f}, "
+        report.note(f"{key}: a launch by the driver, added by the library",
+                    f"{median([cell['direct_ns'] for cell in those]):.0f}, "
                     f"{median([cell['added_ns'] for cell in those]):.1f} ns",
                     f"{median([cell['replays'] for cell in those]):.2f} replays/s")
 
