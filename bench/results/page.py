@@ -7,7 +7,8 @@
 
 A run is one file, ROW-DATE-NUMBER.json: what bench/run.py printed, with date, machine and command,
 without the single values. claims.json lists all claims. One that names a row and its lines takes
-figure, verdict and date from the newest run that has them; any other has the words of its earlier section.
+figure, verdict and date from the newest run that has them all; any other has the words of its
+earlier section.
 head.txt is what stands before the table.
 """
 import argparse
@@ -52,7 +53,8 @@ def claim_row(claim, runs):
     if "row" not in claim:
         return claim["claim"], claim["measured"], claim["verdict"], "earlier"
     of_row = runs[claim["row"]]
-    run = next((run for run in of_row if has_line(run, claim["lines"][0])), of_row[0])
+    has_all = (run for run in of_row if all(has_line(run, what) for what in claim["lines"]))
+    run = next(has_all, of_row[0])
     measured, verdicts = [], []
     for what in claim["lines"]:
         line, interval = line_of(run, what)
