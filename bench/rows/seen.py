@@ -4,8 +4,8 @@ The same warm processes, under monitors that take turns. One keeps no history an
 The other keeps one, answers a scrape a second, and tells each event to a reader. Every five seconds
 it is asked for a trace of the last minute. Processes outlive their monitor and join the next one.
 
-Two sorts of cells: a training, alone and beside a service; and launch-bound work alone, which is
-the service's graph by itself and a fresh process that launches an empty kernel.
+There are two sorts of cells. One is a training, alone and beside a service. The other is
+launch-bound work alone: the service's graph by itself, and a process that launches an empty kernel.
 """
 
 import threading
