@@ -56,7 +56,8 @@ def arguments(parser):
                         help="cells for latency where no wait is foreseen, too")
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--seconds", type=float, default=2.5, help="of a cell, about")
-    parser.add_argument("--eager-prefills", action="store_true", help="vLLM: CUDA graphs of decodes alone")
+    parser.add_argument("--eager-prefills", action="store_true",
+                        help="vLLM: CUDA graphs of decodes alone")
 
 
 class Low:

@@ -144,8 +144,8 @@ def judge_trainings(report, cells):
 
 def judge_launches(report, cells):
     judge(report, "graph replay alone", ratios(cells, lambda cell: cell["replays"]), False)
-    # A launch by the driver alone differs by a tenth from process to process. What the library
-    # adds is measured inside each, and all that can be seen of a launch passes through it.
+    # A launch by the driver alone differs by a tenth from process to process. The library's part
+    # is measured inside each, and all that can be seen of a launch passes through it.
     judge(report, "a launch of an empty kernel",
           [1 + (on["added_ns"] - off["added_ns"]) / off["direct_ns"]
            for off, on in zip(cells["off"], cells["on"])], True)
