@@ -52,6 +52,7 @@ def arguments(parser):
                         help="of gpt, resnet50 and island, one after the other")
     parser.add_argument("--loads", default=f"2,8,32,{POISSON}", help="requests in flight")
     parser.add_argument("--slice", default="4ms", help="in the configuration for throughput")
+    parser.add_argument("--minimum", default="2%", help="what high jobs leave to the training")
     parser.add_argument("--by-slices", action="store_true",
                         help="cells for latency where no wait is foreseen, too")
     parser.add_argument("--rounds", type=int, default=2)
@@ -266,6 +267,7 @@ def run(rig, report: Report):
     more = ["--prefill-graphs"] if o.engine == "vllm" and not o.eager_prefills else []
     engine = engines.Engine(rig, "engine", "--shape", o.shape, "--cache-gib", 8, *kind.arguments,
                             *more, script=kind.script, invariant=False, priority="high")
+    rig.cli("policy", "--minimum", o.minimum)
     with engines.none_stays(rig, [engine]):
         rig.say(f"the engine is up: {engine.ready()}")
         loads = [Load(name, kind) for name in o.loads.split(",")]
