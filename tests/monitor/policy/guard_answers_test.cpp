@@ -7,7 +7,10 @@
 namespace switchyard::monitor::guard {
 namespace {
 
-class GuardAnswers : public BesideAHog {};
+class GuardAnswers : public BesideAHog {
+ protected:
+  const Pace& pace() { return scene.state.ranks.at(1).pace; }
+};
 
 // Two measures, of which one is not needed any more when it is asked the second time.
 TEST_F(GuardAnswers, WhatCouldBeEasedInPartIsEasedOnAsSoonAsAtFirst) {
@@ -78,6 +81,69 @@ TEST_F(GuardAnswers, TheLatestIterationOfAnyRankTellsThatItIterates) {
   look.others[kHog] = {{}, true, true, kAll};
   for (const Event& event : next(scene.state, look, now)) EXPECT_NE(event.what, What::kStopped);
   EXPECT_FALSE(scene.state.answers.empty());
+}
+
+// So a hold is undone within that and a judgement, however often it was needed.
+TEST_F(GuardAnswers, AStayIsAMinuteAtMost) {
+  begins(hog(0.5, kAll));
+  ASSERT_TRUE(answered());
+  ASSERT_TRUE(scene.until([&] { return scene.count(What::kNeeded) == 5; }, 400));
+  EXPECT_EQ(scene.state.answers[kHog].stay, kLongestStay);
+}
+
+TEST_F(GuardAnswers, AJobOfLongIterationsCeasesAfterFourOfThem) {
+  scene.period_s = 1.5;
+  scene.pass(60);
+  scene.others[kHog] = hog(0.5, kAll);
+  ASSERT_TRUE(scene.until([&] { return scene.last(What::kAnswered) != nullptr; }, 120));
+  const std::uint64_t before = scene.iterations();
+  ASSERT_TRUE(scene.until([&] { return scene.iterations() != before; }));
+  scene.iterates = false;
+  scene.pass(5.8);
+  EXPECT_EQ(scene.count(What::kStopped), 0u);
+  scene.pass(0.5);
+  EXPECT_EQ(scene.count(What::kStopped), 1u);
+}
+
+TEST_F(GuardAnswers, BesideAnAnswerASlowStretchOfItsOwnDoesNotBecomeTheUsual) {
+  begins(hog(0.5, kAll));
+  ASSERT_TRUE(answered());
+  scene.own = 2;
+  scene.pass(5);
+  EXPECT_NEAR(*usual_seconds(scene.state), 0.1, 0.01);
+}
+
+// --- slow rounds are forgiven: what is decided next is judged by later ones ---
+
+TEST_F(GuardAnswers, WhenAMeasureIsTriedTheSlowRoundsBeforeItAreForgiven) {
+  begins(hog(0.5, kAll));
+  ASSERT_TRUE(scene.until([&] { return scene.last(What::kDisturbed) != nullptr; }));
+  EXPECT_FALSE(pace().begins_to_be_slow());
+}
+
+TEST_F(GuardAnswers, WhenAnInterfererEndsInATrialTheSlowRoundsAreForgiven) {
+  begins(hog(0.5, {}));
+  ASSERT_TRUE(scene.until([&] { return scene.state.phase == Phase::kTrying; }));
+  ASSERT_TRUE(scene.until([&] { return pace().begins_to_be_slow(); }));
+  scene.others.erase(kHog);
+  scene.look();
+  ASSERT_EQ(scene.events.back().what, What::kGone);
+  EXPECT_FALSE(pace().begins_to_be_slow());
+}
+
+TEST_F(GuardAnswers, WhatHelpedInPartAndStaysIsNotJudgedAgainByTheSameRounds) {
+  begins(hog(0.5, kAll, 0.2));
+  ASSERT_TRUE(answered());
+  EXPECT_FALSE(pace().begins_to_be_slow());
+}
+
+TEST_F(GuardAnswers, AJobThatIsHeldAfterASlowRoundBeginsAnew) {
+  begins(hog(0.5, kAll));
+  ASSERT_TRUE(scene.until([&] { return pace().begins_to_be_slow(); }));
+  ASSERT_TRUE(scene.events.empty());
+  scene.held = true;
+  scene.look();
+  EXPECT_FALSE(pace().begins_to_be_slow());
 }
 
 }  // namespace

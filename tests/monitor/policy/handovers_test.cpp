@@ -62,6 +62,20 @@ TEST(HandOverTable, OnAnotherGpuNobodyHasAPartInIt) {
   EXPECT_EQ(all.takes(1, kB), 0u);
 }
 
+TEST(HandOverTable, TheSamePairOnAnotherGpuHasOneOfItsOwn) {
+  for (const std::uint64_t soon_bytes : {kBytes, std::uint64_t{0}}) {
+    Handovers all = one(soon_bytes);
+    Handover other = planned(kA, kB, soon_bytes, 8);
+    other.gpu = 1;
+    all.plan(other);
+    ASSERT_EQ(all.all().size(), 2u);
+    EXPECT_EQ(all.gives(0, kA), 7u);
+    EXPECT_EQ(all.takes(0, kB), 7u);
+    EXPECT_EQ(all.gives(1, kA), 8u);
+    EXPECT_EQ(all.takes(1, kB), 8u);
+  }
+}
+
 TEST(HandOverTable, PreparedThatIsPlannedAgainKeepsItsNumber) {
   Handovers all = one(kBytes);
   all.plan(planned(kA, kB, kBytes / 2, 8));

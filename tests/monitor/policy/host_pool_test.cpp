@@ -64,6 +64,16 @@ TEST(PolicyHostPool, WithoutMemoryThereIsNothingToPin) {
   EXPECT_TRUE(divide_host_pool({}, 60 * kGiB).empty());
 }
 
+// A client says what is away. More than all of its memory can't be.
+TEST(PolicyHostPool, ToClaimMoreAwayThanItHasBringsNothing) {
+  for (const bool takes_turns : {false, true}) {
+    Users users = {{10 * kGiB, 0, 10 * kGiB, takes_turns}, {83 * kGiB, 0, 0, takes_turns}};
+    const Limits honest = divide_host_pool(users, 60 * kGiB);
+    users[0].away_bytes = 1000 * kGiB;
+    EXPECT_EQ(divide_host_pool(users, 60 * kGiB), honest) << takes_turns;
+  }
+}
+
 TEST(PolicyHostPool, LessThanASlabIsNothing) {
   const Users users = {{kGiB, 0}, {kGiB, 0}};
   EXPECT_EQ(sum(divide_host_pool(users, kHostSlab - 1)), 0u);
