@@ -11,6 +11,7 @@ and multiplies.
 """
 
 import os
+from dataclasses import dataclass
 
 from rig.report import Report, interval, median, spread
 from rows.latency import tiny, training_arguments
@@ -71,18 +72,32 @@ def judge_ratio(report, what, key, pairs, bound=0.995):
                 f"spread of pairs {spread(ratios):.4f}")
 
 
-def start_threes(rig, name, script, arguments, processes, pin):
+@dataclass
+class Sort:
+    """Work of which there are three processes each: with the library, and twice without it."""
+    what: str
+    script: str
+    arguments: list
+    pin: str
+    processes: int  # times three
+    turns: int
+    seconds: float  # of a turn
+    figure: str
+
+
+def start_threes(rig, name, sort):
     """[{"with", "without", "again"}, ...], not yet ready."""
-    return [{sort: rig.start(f"{name}-{sort}-{i}", script, *arguments, *pin,
-                             **({} if sort == "with" else {"under": "plain"}))
-             for sort in ("with", "without", "again")}
-            for i in range(processes)]
+    return [{side: rig.start(f"{name}-{side}-{i}", sort.script, *sort.arguments, "--pin", sort.pin,
+                             **({} if side == "with" else {"under": "plain"}))
+             for side in ("with", "without", "again")}
+            for i in range(sort.processes)]
 
 
-def run_threes(rig, report, what, key, threes, turns, seconds, figure):
+def run_threes(rig, report, key, sort, threes):
     """One ratio and one control ratio for each three processes; each is a median over its turns."""
     orders = [("with", "without", "again"), ("again", "without", "with"),
               ("without", "with", "again"), ("again", "with", "without")]
+    turns = max(3, int(sort.turns * rig.options.scale))
     cells = []
     report.keep(**{key: cells})
     for three in threes:
@@ -90,20 +105,21 @@ def run_threes(rig, report, what, key, threes, turns, seconds, figure):
             warm.run(rig.scaled(0.5))
         rates = []
         for turn in range(turns):
-            rates.append({sort: three[sort].run(rig.scaled(seconds))[figure]
-                          for sort in orders[turn % len(orders)]})
+            rates.append({side: three[side].run(rig.scaled(sort.seconds))[sort.figure]
+                          for side in orders[turn % len(orders)]})
         cells.append({
             "ratio": median([2 * r["with"] / (r["without"] + r["again"]) for r in rates]),
             "control": median([r["again"] / r["without"] for r in rates]),
             "without": median([r["without"] for r in rates]), "rates": rates})
         rig.say(f"  {cells[-1]['ratio']:.4f}, control {cells[-1]['control']:.4f}")
-    report.note(f"{what}: rate without", f"{median([c['without'] for c in cells]):.2f} steps/s",
+    report.note(f"{sort.what}: rate without",
+                f"{median([c['without'] for c in cells]):.2f} steps/s",
                 f"{len(cells)} x 3 processes, {turns} turns each")
     for ratio in ("ratio", "control"):
         values = [cell[ratio] for cell in cells]
         low, high = interval(values)
         if ratio == "ratio":
-            report.at_least(f"{what}: with / without", median(values), 0.995, "{:.4f}")
+            report.at_least(f"{sort.what}: with / without", median(values), 0.995, "{:.4f}")
         else:
             report.note("  without / without, the control", f"{median(values):.4f}", "1 by right")
         report.note("  95 % of the median, spread", f"{low:.4f} .. {high:.4f}",
@@ -177,20 +193,18 @@ def run(rig, report: Report):
     wanted = set(o.only or ["gpt", "eager", "graph", "empty", "cold"])
     small = ["--batch", 1, "--size", 32, "--warm", 2]
     several = 1 if tiny(rig) else o.processes
-    # Launch-bound work takes turns every 60 ms: a shared host's CPU wanders by tens of percent over
-    # seconds, and what is adjacent meets the same. A process of it measures its CPU: it has one for
-    # itself, and one for what else wants to run.
+    # A shared host's CPU wanders by tens of percent over seconds, and neighbours in time meet the
+    # same. So launch-bound work takes turns every 60 ms. Such a process measures its CPU. It has
+    # one for itself, and one for what else wants to run.
     sorts = {
-        "eager": ("eager ResNet-50 batch 8", "networks.py",
-                  ["--mode", "eager", *(small if tiny(rig) else ["--batch", 8])],
-                  1 if tiny(rig) else o.eager_processes, o.eager_turns, 0.06,
-                  "fast_steps_per_second", ["--pin", ",".join(cpus().split(",")[:2])]),
-        "gpt": ("GPT training", "gpt.py", training_arguments(rig), several, o.gpt_turns, 3,
-                "steps_per_second", ["--pin", cpus()]),
+        "eager": Sort("eager ResNet-50 batch 8", "networks.py",
+                      ["--mode", "eager", *(small if tiny(rig) else ["--batch", 8])],
+                      ",".join(cpus().split(",")[:2]), 1 if tiny(rig) else o.eager_processes,
+                      o.eager_turns, 0.06, "fast_steps_per_second"),
+        "gpt": Sort("GPT training", "gpt.py", training_arguments(rig), cpus(), several,
+                    o.gpt_turns, 3, "steps_per_second"),
     }
-    threes = {key: start_threes(rig, key, script, arguments, processes, pin)
-              for key, (_, script, arguments, processes, _, _, _, pin) in sorts.items()
-              if key in wanted}
+    threes = {key: start_threes(rig, key, sort) for key, sort in sorts.items() if key in wanted}
     pairs = start_sorts(rig, "graph", "networks.py",
                         ["--mode", "graph", *(small if tiny(rig) else ["--batch", 4])],
                         several) if "graph" in wanted else []
@@ -200,9 +214,8 @@ def run(rig, report: Report):
             warm.ready(180)
     rig.say("warm")
     for key, group in threes.items():
-        what, _, _, _, turns, seconds, figure, _ = sorts[key]
-        rig.say(what)
-        run_threes(rig, report, what, key, group, max(3, int(turns * o.scale)), seconds, figure)
+        rig.say(sorts[key].what)
+        run_threes(rig, report, key, sorts[key], group)
         for three in group:
             for warm in three.values():
                 warm.end()

@@ -21,10 +21,10 @@ from rig.rig import ACTIVITY_WINDOW, RigError
 from rows.latency import tiny, training_arguments
 
 TITLE = "An engine beside a training"
-# Name: the means of enforcement, and the priority of the engine beside a training of low.
-CONFIGURATIONS = {"default": ("none", None), "latency": ("auto", "high"),
-                  "throughput": ("auto", "low")}
-BY_SLICES = "slices"  # as for latency, but that no wait is foreseen: the other end of the frontier
+# Name: the means of enforcement, the priority of the engine beside a training of low, and how the
+# engine's waits for its CPU are served.
+CONFIGURATIONS = {"default": ("none", None, "foreseen"), "latency": ("auto", "high", "foreseen"),
+                  "throughput": ("auto", "low", "foreseen"), "slices": ("auto", "high", "slices")}
 USUAL_SLICE = "25ms"
 POISSON = "poisson"
 
@@ -145,10 +145,8 @@ def alone(rig, engine, load, seed):
 
 
 def beside(rig, engine, low, load, seed, configuration):
-    by_slices = configuration == BY_SLICES
-    means, priority = CONFIGURATIONS["latency" if by_slices else configuration]
-    if rig.options.by_slices:
-        rig.cli("policy", "--waits", "slices" if by_slices else "foreseen")
+    means, priority, waits = CONFIGURATIONS[configuration]
+    rig.cli("policy", "--waits", waits)
     if priority:
         rig.set(engine.name, priority=priority)
     rig.slice(rig.options.slice if configuration == "throughput" else USUAL_SLICE)
@@ -174,9 +172,9 @@ def yields(rig):
 
 def measure(rig, engine, low, loads, cells):
     """cells: {load: {configuration: [cell]}}"""
+    names = [name for name in CONFIGURATIONS if name != "slices" or rig.options.by_slices]
     for seed in range(1, rig.options.rounds + 1):
         for load in loads:
-            names = [*CONFIGURATIONS, *([BY_SLICES] if rig.options.by_slices else [])]
             kinds = cells.setdefault(load.name, {name: [] for name in ("alone", *names)})
             kinds["alone"].append(alone(rig, engine, load, seed))
             for name in names:
@@ -210,6 +208,11 @@ def pair(cells, metric):
     return percentile(values, 0.5), percentile(values, 0.99)
 
 
+def over_alone(kinds, name, metric):
+    return [mine / before
+            for mine, before in zip(pair(kinds[name], metric), pair(kinds["alone"], metric))]
+
+
 def show(figures):
     return f"{figures[0]:.2f}/{figures[1]:.2f}"
 
@@ -218,10 +221,9 @@ def judge_latency(report, what, kinds):
     for each in sorted({cell["yields"] for cell in kinds["latency"]}):
         report.note(f"{what}: the training's slice, for latency", each)
     for metric, bounds in LATENCY_BOUNDS.items():
-        base, ours = pair(kinds["alone"], metric), pair(kinds["latency"], metric)
-        over = [mine / before for mine, before in zip(ours, base)]
+        over = over_alone(kinds, "latency", metric)
         report.judge(f"{what}: {metric} over alone, for latency", show(over),
-                     f"at most {show(bounds)}; alone {show(base)}, default "
+                     f"at most {show(bounds)}; alone {show(pair(kinds['alone'], metric))}, default "
                      f"{show(pair(kinds['default'], metric))} ms",
                      all(mine <= bound for mine, bound in zip(over, bounds)))
 
@@ -231,14 +233,11 @@ def low_rate(cells):
 
 
 def tell_slices(report, what, kinds, solo):
-    """The other end of the frontier, if it was measured."""
-    if BY_SLICES not in kinds:
-        return
+    """The other end of the frontier."""
     for metric in LATENCY_BOUNDS:
-        base, ours = pair(kinds["alone"], metric), pair(kinds[BY_SLICES], metric)
         report.note(f"{what}: {metric} over alone, where no wait is foreseen",
-                    show([mine / before for mine, before in zip(ours, base)]),
-                    f"the training {low_rate(kinds[BY_SLICES]) / solo:.3f} of solo")
+                    show(over_alone(kinds, "slices", metric)),
+                    f"the training {low_rate(kinds['slices']) / solo:.3f} of solo")
 
 
 def judge_throughput(report, what, kinds, solo):
@@ -288,4 +287,5 @@ def run(rig, report: Report):
             what = f"{name}, {load}" + ("" if load == POISSON else " in flight")
             judge_latency(report, what, kinds)
             judge_throughput(report, what, kinds, solos[name])
-            tell_slices(report, what, kinds, solos[name])
+            if o.by_slices:
+                tell_slices(report, what, kinds, solos[name])

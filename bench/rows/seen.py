@@ -102,18 +102,18 @@ def all_look(rig, names):
         readers.end()
 
 
-def measure_trainings(rig, high, low, number):
+def measure_trainings(rig, high, low, _key, number):
     """A cell: the training by itself, and both."""
     o = rig.options
     low.start()
     begin, end = rig.window(o.solo_seconds, settle=ACTIVITY_WINDOW)
-    served = high.serve(o.rate, rig.counted(o.requests), seed=number)
+    served = high.serve(o.rate, rig.counted(o.requests), seed=number + 1)
     trained = low.stop()
     return {"alone": rate_between(trained, begin, end), "latencies_ms": served["latencies_ms"],
             "beside": rate_between(trained, served["begun"], served["ended"])}
 
 
-def measure_launches(rig, high, key, number):
+def measure_launches(rig, high, _low, key, number):
     replays = high.run(rig.scaled(rig.options.replay_seconds))["steps_per_second"]
     empty = empty_kernel(rig, "switchyard", f"{key}-{number}")
     return {"replays": replays, "direct_ns": empty["direct_ns"], "added_ns": empty["added_ns"]}
@@ -156,26 +156,28 @@ def judge_launches(report, cells):
                     f"{median([cell['replays'] for cell in those]):.2f} replays/s")
 
 
+SORTS = {"trainings": (measure_trainings, judge_trainings),
+         "launches": (measure_launches, judge_launches)}
+
+
 def run(rig, report: Report):
-    wanted = set(rig.options.only or ["trainings", "launches"])
+    wanted = [sort for sort in SORTS if sort in (rig.options.only or SORTS)]
     low = training(rig, "train", priority="low") if "trainings" in wanted else None
     high = service(rig, "serve", priority="high")
-    for warm in (low, high):
-        if warm:
-            warm.ready()
+    for warm in filter(None, (low, high)):
+        warm.ready()
     # Of the stand-ins without a GPU nobody joins.
     names = {job["name"] for job in rig.listing("ps")["jobs"] if job["processes"]}
-    cells = {sort: {"off": [], "on": []} for sort in sorted(wanted)}
+    cells = {sort: {"off": [], "on": []} for sort in wanted}
     report.keep(cells=cells)
     ways = (("off", nobody_looks), ("on", all_look))
     for number in range(rig.options.rounds):
         for key, way in ways if number % 2 == 0 else ways[::-1]:
             rig.say(f"round {number + 1}, {key}")
             with way(rig, names):
-                if "trainings" in wanted:
-                    cells["trainings"][key].append(measure_trainings(rig, high, low, number + 1))
-                if "launches" in wanted:
-                    cells["launches"][key].append(measure_launches(rig, high, key, number))
-    for sort, judge_sort in (("trainings", judge_trainings), ("launches", judge_launches)):
-        if sort in wanted:
-            judge_sort(report, cells[sort])
+                for sort in wanted:
+                    measure, _ = SORTS[sort]
+                    cells[sort][key].append(measure(rig, high, low, key, number))
+    for sort in wanted:
+        _, judge_sort = SORTS[sort]
+        judge_sort(report, cells[sort])

@@ -113,7 +113,7 @@ TEST_F(GuardAnswers, BesideAnAnswerASlowStretchOfItsOwnDoesNotBecomeTheUsual) {
   EXPECT_NEAR(*usual_seconds(scene.state), 0.1, 0.01);
 }
 
-// --- slow rounds are forgiven: what is decided next is judged by later ones ---
+// --- After a decision the slow rounds before it count no more. ---
 
 TEST_F(GuardAnswers, WhenAMeasureIsTriedTheSlowRoundsBeforeItAreForgiven) {
   begins(hog(0.5, kAll));

@@ -64,7 +64,7 @@ TEST(PolicyHostPool, WithoutMemoryThereIsNothingToPin) {
   EXPECT_TRUE(divide_host_pool({}, 60 * kGiB).empty());
 }
 
-// A client says what is away. More than all of its memory can't be.
+// The client itself says how much is away. At most all of its memory is.
 TEST(PolicyHostPool, ToClaimMoreAwayThanItHasBringsNothing) {
   for (const bool takes_turns : {false, true}) {
     Users users = {{10 * kGiB, 0, 10 * kGiB, takes_turns}, {83 * kGiB, 0, 0, takes_turns}};
