@@ -7,6 +7,7 @@
 #include <tuple>
 
 #include "tests/monitor/policy/regimes.h"
+#include "tests/support/seeds.h"
 
 namespace switchyard::simulate {
 namespace {
@@ -187,8 +188,10 @@ TEST_P(SimulatorPromise, TwoServersByGatesAlone) {
   check({some_server(), some_server()}, 2);
 }
 
-INSTANTIATE_TEST_SUITE_P(Loads, SimulatorPromise,
-                         testing::Combine(testing::Range<std::uint64_t>(1, 13), testing::Bool()));
+INSTANTIATE_TEST_SUITE_P(
+    Loads, SimulatorPromise,
+    testing::Combine(testing::Range<std::uint64_t>(1, 1 + test_support::seeds(12)),
+                     testing::Bool()));
 
 TEST(SimulatorRegimes, AHundredChangesAreFollowedWithinASecondAndNothingSwings) {
   Regimes it(eager(8, 1, 20));
@@ -209,8 +212,10 @@ TEST(SimulatorRegimes, AHundredChangesAreFollowedWithinASecondAndNothingSwings) 
   });
 }
 
-INSTANTIATE_TEST_SUITE_P(Loads, SimulatorServing,
-                         testing::Combine(testing::Range<std::uint64_t>(1, 13), testing::Bool()));
+INSTANTIATE_TEST_SUITE_P(
+    Loads, SimulatorServing,
+    testing::Combine(testing::Range<std::uint64_t>(1, 1 + test_support::seeds(12)),
+                     testing::Bool()));
 
 }  // namespace
 }  // namespace switchyard::simulate

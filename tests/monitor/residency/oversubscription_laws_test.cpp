@@ -5,8 +5,10 @@
 
 #include <algorithm>
 #include <list>
+#include <numeric>
 #include <random>
 #include <string>
+#include <vector>
 
 #include "monitor/policy/host_pool.h"
 #include "tests/monitor/residency/crowd.h"
@@ -165,9 +167,14 @@ TEST_P(OversubscriptionLaws, AlsoWhereNobodyDies) {
   EXPECT_GT(world.served, 0u);
 }
 
-INSTANTIATE_TEST_SUITE_P(Seeds, OversubscriptionLaws,
-                         ::testing::Range(1u, 1 + test_support::seeds(40)));
-INSTANTIATE_TEST_SUITE_P(FiveOfThem, OversubscriptionLaws, ::testing::Values(91u, 107u));
+// Two failed once, and have five jobs. A sanitizer looks for other faults.
+std::vector<unsigned> played() {
+  std::vector<unsigned> out(test_support::seeds(20));
+  std::iota(out.begin(), out.end(), 1u);
+  if (!test_support::kSanitized) out.insert(out.end(), {91u, 107u});
+  return out;
+}
+INSTANTIATE_TEST_SUITE_P(Seeds, OversubscriptionLaws, ::testing::ValuesIn(played()));
 
 }  // namespace
 }  // namespace switchyard::monitor::test
