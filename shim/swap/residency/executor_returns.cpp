@@ -135,6 +135,8 @@ bool Executor::context_made() {
   return true;
 }
 
+// Two that lack room, each with a part of its memory there, would wait for each other for ever
+// without a monitor. Each tosses a coin, until once only one of them goes.
 void Executor::make_way() {
   if (monotonic_ns() / 1000 % 2 == 0) return;
   const ChunksLock held;
