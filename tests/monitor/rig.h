@@ -39,8 +39,10 @@ inline Settings with_host_pool(std::uint64_t bytes) {
 
 class Rig {
  public:
-  explicit Rig(unsigned gpus = 1, std::uint64_t bytes = 4 * kGiB, Settings settings = {})
+  explicit Rig(unsigned gpus = 1, std::uint64_t bytes = 4 * kGiB, Settings settings = {},
+               Time begins = seconds(1000))
       : gpus(gpus, bytes),
+        now(begins),
         monitor(this->gpus, std::move(settings), now, [this] { return (++random_) << 20; }) {}
 
   // A fresh process of `uid` joins. Its pid is made up.
@@ -114,7 +116,7 @@ class Rig {
   Account& account(std::size_t gpu = 0) { return monitor.gpus().all()[gpu].account; }
 
   FakeGpus gpus;
-  Time now = seconds(1000);
+  Time now;
   pid_t next_pid = 3'000'000;  // beyond what /proc has
 
  private:
