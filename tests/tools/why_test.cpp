@@ -121,6 +121,9 @@ TEST(Why, WhoWaitsForRoomIsToldWhoseItIs) {
   json fixed = serve();
   fixed["swappable"] = false;
   EXPECT_EQ(why(job, nullptr, fixed).find("swap-out serve"), std::string::npos);
+  json sees_two = job;
+  sees_two["gpus"].push_back({{"index", 1}, {"memory_used_bytes", 0}});
+  EXPECT_EQ(why(sees_two), why(job)) << "it has nothing there";
 }
 
 TEST(Why, AnAllocationThatWaitsHasItsSizeAndItsHelp) {
@@ -281,6 +284,8 @@ TEST(Why, RanksThatStandStillAndFailedSwapsAreTold) {
       << why(job);
   job["gpus"][0]["swap_error"] = "the host has no room for it";
   EXPECT_NE(why(job).find("Its last swap failed: the host has no room for it."), std::string::npos);
+  job["gpus"][0]["swap_waits_for_room"] = true;
+  EXPECT_EQ(why(job).find("Its last swap failed"), std::string::npos) << "it has not failed yet";
 }
 
 TEST(Why, AStateOfANewerMonitorIsSaidAsItSaysIt) {

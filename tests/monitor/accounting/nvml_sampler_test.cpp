@@ -175,6 +175,20 @@ TEST(NvmlSampler, MemoryThatOutlivesItsMakerIsChargedToWhoHasIt) {
   EXPECT_TRUE(rig.allocate(shared.other, kGiB));
 }
 
+// All that claim to have it are one user's.
+TEST(NvmlSampler, MemoryThatOutlivesItsMakerIsChargedOnce) {
+  Rig rig(1, 8 * kGiB);
+  const Shared shared(rig);
+  const Joined third = rig.join({});
+  Shared::stays(third, Stays::kIpcImported) = 2 * kGiB;
+  rig.listed(third) = 100 * kMiB;
+  shared.maker_ends(rig);
+  rig.pass(seconds(1));
+  EXPECT_EQ(
+      rig.account().charged(shared.other.client->job) + rig.account().charged(third.client->job),
+      2 * kGiB + 200 * kMiB);
+}
+
 // A process closes its connection first; the driver needs a while to end it.
 TEST(NvmlSampler, AMakerThatNvmlListsForAWhileStillLeavesItsMemoryToWhoHasIt) {
   Rig rig(1, 8 * kGiB);

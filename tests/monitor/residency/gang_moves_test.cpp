@@ -234,6 +234,15 @@ TEST(GangMoves, AGangThatIsBornWhileItLeavesIsGivenUpSoon) {
   EXPECT_TRUE(rig.open(rig.second));
 }
 
+TEST(GangMoves, SoIsOneThatIsBornWhileItLeavesForAPause) {
+  BornWhileLeaving rig;
+  rig.ask({{"op", "pause"}, {"target", "x"}, {"release", true}});
+  ASSERT_TRUE(rig.first.shim.told_to_leave());
+  rig.one_waits_for_the_other();
+  rig.live(cut::kComesWithin + milliseconds(100));
+  EXPECT_FALSE(rig.first.shim.told_to_leave()) << "the pause is at no cut";
+}
+
 TEST(GangMoves, AGangThatFindsRoomInTheHostForLongIsNotGivenUp) {
   BornWhileLeaving rig;
   rig.tell("swap-out");

@@ -181,6 +181,20 @@ TEST(Memory, BelowItsUseAQuotaRefusesNewAllocationsOnly) {
   EXPECT_TRUE(rig.allocate(a, 80 * kMiB)) << "below again";
 }
 
+TEST(Memory, ALowerQuotaTakesNoMoreIdleCreditThanIsTooMuch) {
+  Rig rig;
+  const Joined a = rig.join({.job = "j", .name = "x", .memory = "2GiB"});
+  const Joined b = rig.join({.job = "j"});
+  for (const Joined* each : {&a, &b}) ASSERT_TRUE(rig.allocate(*each, 100 * kMiB));
+  const auto credit = [&] { return a.lane().credit_bytes + b.lane().credit_bytes; };
+  const std::uint64_t before = credit();
+  ASSERT_GT(a.lane().credit_bytes, 4 * kMiB);
+  ASSERT_GT(b.lane().credit_bytes, 4 * kMiB);
+  const std::uint64_t quota = 200 * kMiB + before - 4 * kMiB;
+  ASSERT_TRUE(rig.ask({{"op", "set"}, {"target", "x"}, {"memory", std::to_string(quota)}})["ok"]);
+  EXPECT_EQ(credit(), before - 4 * kMiB);
+}
+
 TEST(Memory, RaisingAQuotaBeyondWhatIsLeftIsRefused) {
   Rig rig;
   rig.join({.name = "x", .memory = "2GiB"});

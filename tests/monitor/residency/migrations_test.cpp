@@ -1,6 +1,7 @@
 // A job goes to another GPU: what the monitor tells its processes, and what it counts where.
 #include <gtest/gtest.h>
 
+#include "monitor/residency/oversubscription.h"
 #include "tests/monitor/residency/migrations_scene.h"
 
 namespace switchyard::monitor::test {
@@ -138,6 +139,15 @@ TEST(Migrations, WhatDoesNotLeaveIsWhereItWas) {
   const json out = rig.answer();
   EXPECT_NE(out.dump().find("CUDA error 801"), std::string::npos) << out;
   EXPECT_EQ(a.lane().shall_be_on, 1u) << "its next checkpoint brings it back here";
+  EXPECT_EQ(rig.held(1), 0u);
+}
+
+TEST(Migrations, WhatDoesNotLeaveInTimeHasTakenTooLong) {
+  Moves rig;
+  const Joined a = rig.process(3 * kGiB);
+  rig.migrate();
+  for (Time past{0}; past <= kLeavesWithin; past += milliseconds(500)) rig.pass(milliseconds(500));
+  EXPECT_EQ(rig.answer()["code"], kTimedOut);
   EXPECT_EQ(rig.held(1), 0u);
 }
 

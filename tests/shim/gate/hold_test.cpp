@@ -98,11 +98,14 @@ TEST_F(Hold, ASilentMonitorIsNoneAlsoWhenNobodyElseNotices) {
 
 TEST_F(Hold, WithoutAMonitorAPauseStays) {
   close(abi::kClosedByPause | abi::kClosedByTurn);
+  const std::uint64_t end = monotonic_ns() + 3'600'000'000'000;
+  gate().pause_until_ns.store(end);
   process().joined.store(0);
   open_without_monitor();
   EXPECT_EQ(gate().closed.load(), abi::kClosedByPause);
   EXPECT_NE(lane().attention.load() & abi::kGateArmed, 0u);
   EXPECT_TRUE(paused().paused);
+  EXPECT_EQ(paused().until_ns, end);
 }
 
 TEST_F(Hold, WithoutAMonitorAPauseIsInForceOnceItsMemoryHasLeft) {

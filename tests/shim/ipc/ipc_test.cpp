@@ -180,6 +180,14 @@ TEST_F(LegacyIpc, AnotherMonitorIsToldAgainUnderTheSameKey) {
   EXPECT_EQ(free(at), CUDA_SUCCESS);
 }
 
+TEST_F(LegacyIpc, AnotherMonitorIsNotToldOfTheEndOfWhatItNeverHad) {
+  const CUdeviceptr at = allocate(kAsked);
+  exported(at);
+  ipc_.monitor = 2;
+  EXPECT_EQ(free(at), CUDA_SUCCESS);
+  EXPECT_EQ(ipc_.frames, 1);
+}
+
 TEST_F(LegacyIpc, WithoutAnAnswerMemoryStaysMovable) {
   const CUdeviceptr at = allocate(kAsked);
   CUipcMemHandle handle{};
