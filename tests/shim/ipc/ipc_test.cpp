@@ -331,6 +331,19 @@ TEST_F(LegacyIpc, TheLastCloseWaitsForTheContextAndMayBeTooLate) {
   EXPECT_EQ(free(at), CUDA_SUCCESS);
 }
 
+TEST_F(LegacyIpc, TheNextToOpenItGetsAccessOfItsOwn) {
+  const CUdeviceptr at = allocate(kAsked);
+  const CUipcMemHandle handle = exported(at);
+  CUdeviceptr opened = 0, again = 0;
+  ASSERT_EQ(open(opened, handle), CUDA_SUCCESS);
+  faults().refuse("cuMemSetAccess", CUDA_ERROR_INVALID_DEVICE);
+  EXPECT_EQ(open(again, handle), CUDA_ERROR_INVALID_DEVICE);
+  faults().none();
+  EXPECT_EQ(close(opened), CUDA_SUCCESS) << "it was opened once";
+  expect_nothing_opened();
+  expect_last_freed(at);
+}
+
 TEST_F(LegacyIpc, WhatAContextOpenedEndsWithIt) {
   const CUdeviceptr at = allocate(kAsked);
   const CUipcMemHandle handle = exported(at);
