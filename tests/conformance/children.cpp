@@ -7,6 +7,7 @@
 
 #include "driver.h"
 #include "mps_client.h"
+#include "mps_daemon.h"
 
 namespace conformance {
 namespace {
@@ -132,6 +133,9 @@ int child_main(const std::string& name) {
   if (name == "visible-none") return visible_none();
   if (name == "die") return die();
   if (name == "mps") return mps_child();
+  if (const std::string watcher = "mps-watcher="; name.rfind(watcher, 0) == 0) {
+    return MpsDaemon::watch(name.substr(watcher.size()));
+  }
   return checkpoint_child(name);
 }
 

@@ -11,10 +11,12 @@
 
 #include <iostream>
 #include <sstream>
+#include <utility>
 
 #include "children.h"
 #include "driver.h"
 #include "kernels_ptx.h"
+#include "spawned.h"
 
 namespace conformance {
 namespace {
@@ -184,19 +186,11 @@ int meeting_place() {
 Client::Client(const std::vector<std::string>& more, int shared) {
   int in[2], out[2];
   if (pipe2(in, O_CLOEXEC) != 0 || pipe2(out, O_CLOEXEC) != 0) return;
-  pid_ = fork();
-  if (pid_ == 0) {
-    for (const std::string& each : more) putenv(strdup(each.c_str()));
-    dup2(in[0], 0);
-    dup2(out[1], 1);
-    if (shared == kSharedFd) {
-      fcntl(shared, F_SETFD, 0);
-    } else if (shared >= 0) {
-      dup2(shared, kSharedFd);
-    }
-    execl("/proc/self/exe", "conformance", "--child=mps", nullptr);
-    _exit(127);
-  }
+  Spawned what = own_child("mps");
+  what.more = more;
+  what.descriptors = {{in[0], 0}, {out[1], 1}};
+  if (shared >= 0) what.descriptors.emplace_back(shared, kSharedFd);
+  pid_ = spawn(std::move(what));
   close(in[0]);
   close(out[1]);
   to_ = in[1];

@@ -12,8 +12,10 @@
 #include <filesystem>
 #include <fstream>
 #include <sstream>
+#include <utility>
 
 #include "driver.h"
+#include "spawned.h"
 
 namespace conformance {
 namespace {
@@ -78,21 +80,24 @@ MpsDaemon::MpsDaemon(const std::string& gpu_uuid) : uuid_(gpu_uuid) {
   int ends[2];
   if (pipe2(ends, O_CLOEXEC) != 0) return;
   watched_ = ends[1];
-  watcher_ = fork();
-  if (watcher_ != 0) {
-    close(ends[0]);
-    return;
-  }
-  setsid();
-  close(ends[1]);
+  Spawned watcher = own_child("mps-watcher=" + folder_);
+  watcher.descriptors = {{ends[0], STDIN_FILENO}};
+  watcher.session = true;
+  watcher_ = spawn(std::move(watcher));
+  close(ends[0]);
+}
+
+int MpsDaemon::watch(const std::string& folder) {
+  MpsDaemon daemon;
+  daemon.folder_ = folder;
   char none;
-  while (::read(ends[0], &none, 1) > 0) {
+  while (::read(STDIN_FILENO, &none, 1) > 0) {
   }
-  if (!programs().empty()) ask("quit -t 2");
-  eventually([&] { return programs().empty(); }, 10);
-  for (const pid_t each : programs()) kill(each, SIGKILL);
-  std::filesystem::remove_all(folder_);
-  _exit(0);
+  if (!daemon.programs().empty()) daemon.ask("quit -t 2");
+  eventually([&] { return daemon.programs().empty(); }, 10);
+  for (const pid_t each : daemon.programs()) kill(each, SIGKILL);
+  std::filesystem::remove_all(folder);
+  return 0;
 }
 
 void MpsDaemon::end() {
@@ -108,25 +113,17 @@ std::vector<std::string> MpsDaemon::environment() const {
 }
 
 MpsDaemon::Answer MpsDaemon::control(const std::string& input,
-                                     std::vector<std::string> arguments) const {
+                                     const std::vector<std::string>& arguments) const {
   const std::string program = mps_control_program();
   int in[2], out[2];
   if (pipe2(in, O_CLOEXEC) != 0 || pipe2(out, O_CLOEXEC) != 0) return {};
-  const pid_t child = fork();
-  if (child == 0) {
-    dup2(in[0], 0);
-    dup2(out[1], 1);
-    dup2(out[1], 2);
-    for (const std::string& each : environment()) putenv(strdup(each.c_str()));
-    // The daemon finds nvidia-cuda-mps-server beside itself or on PATH.
-    const char* path = getenv("PATH");
-    setenv("PATH", (program.substr(0, program.rfind('/')) + ":" + (path ? path : "")).c_str(), 1);
-    std::vector<char*> words{const_cast<char*>(kControl)};
-    for (std::string& each : arguments) words.push_back(each.data());
-    words.push_back(nullptr);
-    execv(program.c_str(), words.data());
-    _exit(127);
-  }
+  // The daemon finds nvidia-cuda-mps-server beside itself or on PATH.
+  const char* path = getenv("PATH");
+  Spawned what{.program = program, .words = {kControl}, .more = environment()};
+  what.words.insert(what.words.end(), arguments.begin(), arguments.end());
+  what.more.push_back("PATH=" + program.substr(0, program.rfind('/')) + ":" + (path ? path : ""));
+  what.descriptors = {{in[0], 0}, {out[1], 1}, {out[1], 2}};
+  const pid_t child = spawn(std::move(what));
   close(in[0]);
   close(out[1]);
   const bool sent = input.empty() || ::write(in[1], input.data(), input.size()) > 0;
@@ -134,7 +131,7 @@ MpsDaemon::Answer MpsDaemon::control(const std::string& input,
   // The daemon may keep the output open, so that of `-d` is not read to its end.
   Answer answer;
   if (arguments.empty() && sent) answer.text = read_all(out[0]);
-  answer.status = status_within(child, kProgramEndsWithinMs);
+  if (child > 0) answer.status = status_within(child, kProgramEndsWithinMs);
   close(out[0]);
   return answer;
 }

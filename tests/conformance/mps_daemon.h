@@ -1,9 +1,9 @@
 // An MPS control daemon of a test's own, by the program of the driver at hand.
 //
 // Concept. The daemon has a pipe folder and a log folder of its own and sees one GPU, by its UUID.
-// No other daemon of the machine is touched. A watcher, a forked process, ends the daemon, its
-// servers and the folders as soon as the test's process closes its end of a pipe. So nothing stays,
-// also when the test fails or is killed.
+// No other daemon of the machine is touched. A watcher, a process of its own, ends the
+// daemon, its servers and the folders as soon as the test's process closes its end of a pipe. So
+// nothing stays, also when the test fails or is killed.
 //
 // Threading: one thread.
 #pragma once
@@ -57,9 +57,12 @@ class MpsDaemon {
   // NAME=VALUE of a client.
   std::vector<std::string> environment() const;
   void end();
+  // What the watcher does: it waits for the end of its standard input, and then for theirs.
+  static int watch(const std::string& folder);
 
  private:
-  Answer control(const std::string& input, std::vector<std::string> arguments) const;
+  MpsDaemon() = default;  // the watcher's
+  Answer control(const std::string& input, const std::vector<std::string>& arguments) const;
 
   std::string folder_, uuid_;
   pid_t watcher_ = 0;

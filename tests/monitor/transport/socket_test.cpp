@@ -120,6 +120,17 @@ TEST(Socket, AFrameThatIsBegunAndNeverEndedClosesTheConnection) {
   EXPECT_TRUE(slow.is_closed());
 }
 
+// Between two requests a tool may rest for long, but not within one.
+TEST(Socket, SoDoesOneOfAToolThatWasAnsweredBefore) {
+  SessionLimits limits;
+  limits.frame = std::chrono::seconds(2);
+  Running monitor({}, limits);
+  WireClient tool(monitor.socket());
+  ASSERT_TRUE(tool.ask({{"op", "version"}}).is_object());
+  tool.send(make_frame(wire::kJson, 1, std::string_view(R"({"op":"version"})")).substr(0, 20));
+  EXPECT_TRUE(tool.is_closed());
+}
+
 TEST(Socket, AWaitingAnswerOutlivesItsJob) {
   Swapping it;
   std::thread dying([&] {
