@@ -1,9 +1,9 @@
 // An MPS control daemon of a test's own, by the program of the driver at hand.
 //
 // Concept. The daemon has a pipe folder and a log folder of its own and sees one GPU, by its UUID.
-// No other daemon of the machine is touched. A watcher, a process of its own, ends the
-// daemon, its servers and the folders as soon as the test's process closes its end of a pipe. So
-// nothing stays, also when the test fails or is killed.
+// No other daemon of the machine is touched. A watcher waits until the test's process closes its
+// end of a pipe. Then it ends the daemon, its servers and the folders. It is a process of its own,
+// so nothing stays, also when the test fails or is killed.
 //
 // Threading: one thread.
 #pragma once
