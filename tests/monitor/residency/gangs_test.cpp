@@ -6,6 +6,7 @@
 #include "monitor/control/commands.h"
 #include "switchyard/status.h"
 #include "tests/monitor/rig.h"
+#include "tests/monitor/stopped_process.h"
 
 namespace switchyard::monitor::test {
 namespace {
@@ -123,6 +124,20 @@ TEST_F(Gangs, ARankThatDoesNotComeIsNamedAndAllGoOn) {
   EXPECT_NE(text.find(std::to_string(first.client->peer.pid)), std::string::npos) << text;
   EXPECT_NE(text.find("3 collectives"), std::string::npos) << text;
   EXPECT_NE(rig.job()["state"], "paused");
+}
+
+// It would not come within any time, so that it took too long is no answer.
+TEST_F(Gangs, ARankThatIsStoppedIsNoTimeOut) {
+  const StoppedProcess process;
+  rig.dies(second);
+  rig.next_pid = process.pid();
+  const Joined stopped = rig.runs(x);
+  place(stopped, 1);
+  count(first, 3);
+  rig.pass(milliseconds(200));
+  rig.tell("pause");
+  for (int i = 0; i < 4 && answer().is_null(); ++i) rig.pass(milliseconds(200));
+  EXPECT_EQ(answer()["code"], kRefusedByPolicy) << answer();
 }
 
 TEST_F(Gangs, ARankThatDiesEndsIt) {
