@@ -1,12 +1,16 @@
 #include "driver.h"
 
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <utility>
+
 #include "kernels_ptx.h"
+#include "spawned.h"
 
 namespace conformance {
 
@@ -140,19 +144,15 @@ Opener Gpu::held(CUstream stream) {
 
 int run_child(const std::string& name, const std::string& input) {
   int ends[2];
-  if (pipe(ends) != 0) return -1;
-  const std::string argument = "--child=" + name;
-  const pid_t child = fork();
-  if (child == 0) {
-    dup2(ends[0], 0);
-    close(ends[1]);
-    execl("/proc/self/exe", "conformance", argument.c_str(), nullptr);
-    _exit(127);
-  }
+  if (pipe2(ends, O_CLOEXEC) != 0) return -1;
+  Spawned what = own_child(name);
+  what.descriptors = {{ends[0], STDIN_FILENO}};
+  const pid_t child = spawn(std::move(what));
   close(ends[0]);
   const bool sent =
       write(ends[1], input.data(), input.size()) == static_cast<ssize_t>(input.size());
   close(ends[1]);
+  if (child == 0) return -1;
   int status = 0;
   waitpid(child, &status, 0);
   return sent && WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <initializer_list>
 #include <string>
 
@@ -103,6 +104,20 @@ class FakeShim {
     lane(at).in_use = 1;
   }
   void launch(unsigned at = 0) const { lane(at).launches += 10; }
+  // Its contexts are on that GPU.
+  void be_on(unsigned gpu, unsigned at = 0) const {
+    const Uuid uuid = uuid_of(static_cast<unsigned char>(gpu));
+    std::copy(uuid.begin(), uuid.end(), lane(at).uuid);
+  }
+  // What it records of an iteration that began then, as far as it is asked to.
+  void iterate(Time began) const {
+    if ((lane().attention & abi::kRecordLaunches) == 0) return;
+    for (const std::uint32_t what : {0x101u, 0x202u, 0x202u, 0x303u}) {
+      const std::uint32_t kind = what % abi::kLaunchClasses;
+      const std::uint64_t wanted = page_->process.recorded_classes[kind / 64];
+      if ((wanted >> kind % 64 & 1) != 0) record(what | abi::kLaunchRecord, began);
+    }
+  }
   // The gate's words can be seen by the GPU.
   void ready_gate(unsigned at = 0) const { gate(at).state = abi::kGateReady; }
   // A batch is queued with a number; the GPU has done all that was queued.
@@ -165,6 +180,15 @@ class FakeShim {
   }
 
  private:
+  void record(std::uint32_t what, Time when) const {
+    const std::uint32_t number = ++page_->process.recorded;
+    abi::Record& at = page_->records[(number - 1) % abi::kRecords];
+    at.time_us = static_cast<std::uint32_t>(
+        std::chrono::duration_cast<std::chrono::microseconds>(when).count());
+    at.what = what;
+    at.number = number;
+  }
+
   abi::Page* page_ = nullptr;
 };
 

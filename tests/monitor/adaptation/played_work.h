@@ -19,12 +19,7 @@ class PlayedWork : public ::testing::Test {
 
   // An iteration of the training: what its library records.
   void iterate(const Joined& who) {
-    for (const std::uint32_t what : {0x101u, 0x202u, 0x202u, 0x303u}) {
-      const std::uint32_t kind = what % abi::kLaunchClasses;
-      const std::uint64_t wanted = who.shim.page().process.recorded_classes[kind / 64];
-      const bool asked = (who.lane().attention & abi::kRecordLaunches) != 0;
-      if (asked && (wanted >> kind % 64 & 1) != 0) record(who, what | abi::kLaunchRecord);
-    }
+    who.shim.iterate(began_);
     who.shim.launch();
     ++iterations;
   }
@@ -82,16 +77,6 @@ class PlayedWork : public ::testing::Test {
   std::function<void()> others;
 
  private:
-  void record(const Joined& who, std::uint32_t what) const {
-    abi::Page& page = who.shim.page();
-    const std::uint32_t number = ++page.process.recorded;
-    abi::Record& at = page.records[(number - 1) % abi::kRecords];
-    at.time_us = static_cast<std::uint32_t>(
-        std::chrono::duration_cast<std::chrono::microseconds>(began_).count());
-    at.what = what;
-    at.number = number;
-  }
-
   Time began_ = rig.now;
   unsigned steps_ = 0;
 };

@@ -55,8 +55,7 @@ class MadeUpMover {
     const std::uint32_t to = shim_.lane(lane_).shall_be_on;
     if (to != 0 && fails) return shim_.say(abi::kAbsent, abi::kSwapNotMoved, lane_);
     if (to != 0) {
-      const Uuid uuid = uuid_of(static_cast<unsigned char>(to - 1));
-      std::copy(uuid.begin(), uuid.end(), shim_.lane(lane_).uuid);
+      shim_.be_on(to - 1, lane_);
       shim_.lane(lane_).places += 1;
     }
     shim_.say(abi::kAbsent, abi::kSwapFine, lane_);

@@ -9,6 +9,7 @@
 // Threading: one thread, the test's.
 #pragma once
 
+#include <algorithm>
 #include <list>
 #include <optional>
 #include <sstream>
@@ -52,11 +53,12 @@ class Play {
   const std::string& text(Column column) const { return noted_[column].text(); }
 
  private:
-  // In words of which an empty one stands for nothing said.
+  // An empty one: nothing is said.
   template <std::size_t N>
   std::string one_of(const char* const (&words)[N]) {
     return words[dice_.of(N)];
   }
+  // Always where the theme is about it, else now and then.
   bool some(bool often) { return dice_.once_in(often ? 1 : 4); }
 
   // The first one, or the next: it knows nothing but what the processes say.
@@ -151,8 +153,8 @@ class Play {
       if (client == nullptr) continue;
       players_.emplace_back(ask, Joined{client, FakeShim(client->page->memfd()), client->id}, lanes,
                             rank, ranks, traits);
-      players_.back().be_on(0, gpu);
-      if (lanes == 2) players_.back().be_on(1, 1);
+      players_.back().shim().be_on(gpu);
+      if (lanes == 2) players_.back().shim().be_on(1, 1);
     }
   }
   void goes(std::list<Player>::iterator who) {

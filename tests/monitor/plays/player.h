@@ -66,11 +66,6 @@ class Player {
   pid_t pid() const { return peer_.pid; }
   const Peer& peer() const { return peer_; }
   unsigned lanes() const { return lanes_; }
-  void be_on(unsigned lane, unsigned gpu) {
-    const Uuid uuid = uuid_of(static_cast<unsigned char>(gpu));
-    std::copy(uuid.begin(), uuid.end(), shim().lane(lane).uuid);
-  }
-
   // By NVML.
   pid_t listed_pid() const { return peer_.pid != 0 ? peer_.pid : nameless_pid_; }
   // Of the rig's.
@@ -205,20 +200,7 @@ class Player {
   void iterate(Time now, unsigned others) {
     const Time period = milliseconds(60 + 6 * others);
     if (!works()) began_ = now;
-    for (; began_ + period <= now; began_ += period) {
-      for (const std::uint32_t what : {0x101u, 0x202u, 0x202u, 0x303u}) record(what, began_);
-    }
-  }
-  void record(std::uint32_t what, Time when) const {
-    abi::Page& page = shim().page();
-    const std::uint32_t kind = what % abi::kLaunchClasses;
-    const bool wanted = (page.process.recorded_classes[kind / 64] >> kind % 64 & 1) != 0;
-    if ((shim().lane().attention & abi::kRecordLaunches) == 0 || !wanted) return;
-    const std::uint32_t number = ++page.process.recorded;
-    abi::Record& at = page.records[(number - 1) % abi::kRecords];
-    at.time_us = static_cast<std::uint32_t>(when.count() / 1000);
-    at.what = what | abi::kLaunchRecord;
-    at.number = number;
+    for (; began_ + period <= now; began_ += period) shim().iterate(began_);
   }
 
   // It asks again as long as it is told to wait.

@@ -2,18 +2,19 @@
 //
 // Concept. Laws say what must never be. A play says nothing of the kind: it notes all that the
 // monitor does, and record.txt holds what it did before. So a change with an effect that nobody
-// meant fails here, however small the effect is. A change that is meant renews the record, in the
-// same commit:
+// meant fails here, however small the effect is. A change that is meant renews the record in the
+// same commit. This command writes a new record.txt into FOLDER, and the whole text of each play:
 //
 //   SWITCHYARD_PLAYS=FOLDER build/monitor_test --gtest_filter='Plays.*'
 //
-// writes a new record.txt there, and the whole text of each play. Do so with the version before,
-// too, and compare the two folders: the first line that differs says what has changed.
+// Let the version before write into another folder, and compare the two. The first line that
+// differs shows the change.
 //
 // The columns are told apart: the words of pages (orders), answers to people (listing), and events.
 // A new field of a listing leaves the other two as they are.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <fstream>
 #include <map>
 #include <sstream>

@@ -28,8 +28,7 @@ struct Moves : Rig {
     return joined;
   }
   static void be_on(const Joined& who, unsigned gpu) {
-    const Uuid uuid = uuid_of(static_cast<unsigned char>(gpu));
-    std::copy(uuid.begin(), uuid.end(), who.lane().uuid);
+    who.shim.be_on(gpu);
     ++who.lane().places;
   }
   json migrate(const char* to = "1", const char* name = "x") {
@@ -98,8 +97,7 @@ struct LeavesBehind : Moves {
   static Ask asks() { return {.job = "x", .name = "x", .swappable = "yes"}; }
   void see(unsigned first, unsigned second) const {
     be_on(a, first);
-    const Uuid uuid = uuid_of(static_cast<unsigned char>(second));
-    std::copy(uuid.begin(), uuid.end(), a.lane(1).uuid);
+    a.shim.be_on(second, 1);
   }
   abi::Residency& words() const { return a.shim.residency(0); }
   void says_kept(std::uint64_t bytes, unsigned lane) const {
