@@ -3,6 +3,7 @@
 #include "checkpointed.h"
 #include "children.h"
 #include "driver.h"
+#include "spawned.h"
 
 namespace conformance {
 namespace {

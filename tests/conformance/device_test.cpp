@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "driver.h"
+#include "spawned.h"
 
 namespace conformance {
 namespace {

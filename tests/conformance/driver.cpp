@@ -1,16 +1,10 @@
 #include "driver.h"
 
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
-#include <utility>
 
 #include "kernels_ptx.h"
-#include "spawned.h"
 
 namespace conformance {
 
@@ -140,22 +134,6 @@ Opener Gpu::held(CUstream stream) {
   std::uint32_t* word = pinned(1);
   hold(stream, word);
   return {word};
-}
-
-int run_child(const std::string& name, const std::string& input) {
-  int ends[2];
-  if (pipe2(ends, O_CLOEXEC) != 0) return -1;
-  Spawned what = own_child(name);
-  what.descriptors = {{ends[0], STDIN_FILENO}};
-  const pid_t child = spawn(std::move(what));
-  close(ends[0]);
-  const bool sent =
-      write(ends[1], input.data(), input.size()) == static_cast<ssize_t>(input.size());
-  close(ends[1]);
-  if (child == 0) return -1;
-  int status = 0;
-  waitpid(child, &status, 0);
-  return sent && WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
 }  // namespace conformance

@@ -79,9 +79,6 @@ class Gpu : public testing::Test {
   std::vector<CUevent> events_;
 };
 
-// Runs this program again with --child=NAME and the text on its standard input; its exit status.
-int run_child(const std::string& name, const std::string& input = {});
-
 }  // namespace conformance
 
 #define CU(name) ::conformance::call<decltype(&::name)>(SWITCHYARD_CUDA_SYMBOL(name))

@@ -1,6 +1,8 @@
 #include "spawned.h"
 
+#include <fcntl.h>
 #include <spawn.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -46,6 +48,22 @@ pid_t spawn(Spawned what) {
 
 Spawned own_child(const std::string& name) {
   return {.program = "/proc/self/exe", .words = {"conformance", "--child=" + name}};
+}
+
+int run_child(const std::string& name, const std::string& input) {
+  int ends[2];
+  if (pipe2(ends, O_CLOEXEC) != 0) return -1;
+  Spawned what = own_child(name);
+  what.descriptors = {{ends[0], STDIN_FILENO}};
+  const pid_t child = spawn(std::move(what));
+  close(ends[0]);
+  const bool sent =
+      write(ends[1], input.data(), input.size()) == static_cast<ssize_t>(input.size());
+  close(ends[1]);
+  if (child == 0) return -1;
+  int status = 0;
+  waitpid(child, &status, 0);
+  return sent && WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
 }  // namespace conformance

@@ -28,4 +28,7 @@ pid_t spawn(Spawned what);
 // This program, as the second process of a test (children.h).
 Spawned own_child(const std::string& name);
 
+// Starts it with the text on its standard input, and waits; its exit status.
+int run_child(const std::string& name, const std::string& input = {});
+
 }  // namespace conformance
