@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <bit>
 #include <chrono>
 #include <initializer_list>
 #include <string>
@@ -118,6 +119,36 @@ class FakeShim {
       if ((wanted >> kind % 64 & 1) != 0) record(what | abi::kLaunchRecord, began);
     }
   }
+  // A collective is launched in one of its communicators.
+  void collective(std::uint32_t kind, std::uint32_t bytes, Time when, unsigned at = 0) const {
+    abi::Communicator& slot = page_->communicators[at];
+    const std::uint64_t launched = ++slot.launched;
+    slot.last_kind = kind;
+    slot.last_bytes = bytes;
+    slot.last_ns = static_cast<std::uint64_t>(when.count());
+    record(abi::collective_record(at, kind, launched), when, bytes);
+  }
+  void record(std::uint32_t what, Time when, std::uint32_t bytes = 0) const {
+    write(page_->records, abi::kRecords, page_->process.recorded,
+          {what, static_cast<std::uint32_t>(when / std::chrono::microseconds(1)), bytes});
+  }
+  // How long a collective took, or another mark of the timings.
+  void tell_timing(std::uint32_t what, std::uint32_t began_us = 0,
+                   std::uint32_t took_ns = 0) const {
+    write(page_->timings, abi::kTimings, page_->process.timed, {what, began_us, took_ns});
+  }
+  // The squared norms of a collective's gradient, before and after it.
+  void tell_norms(std::uint32_t what, std::uint64_t launched, std::uint64_t elements, double before,
+                  double after) const {
+    const std::uint32_t number = ++page_->process.normed;
+    abi::Norm& at = page_->norms[(number - 1) % abi::kNorms];
+    at.what = what;
+    at.launched = launched;
+    at.elements = elements;
+    at.before = std::bit_cast<std::uint64_t>(before);
+    at.after = std::bit_cast<std::uint64_t>(after);
+    at.number = number;
+  }
   // The gate's words can be seen by the GPU.
   void ready_gate(unsigned at = 0) const { gate(at).state = abi::kGateReady; }
   // A batch is queued with a number; the GPU has done all that was queued.
@@ -180,12 +211,15 @@ class FakeShim {
   }
 
  private:
-  void record(std::uint32_t what, Time when) const {
-    const std::uint32_t number = ++page_->process.recorded;
-    abi::Record& at = page_->records[(number - 1) % abi::kRecords];
-    at.time_us = static_cast<std::uint32_t>(
-        std::chrono::duration_cast<std::chrono::microseconds>(when).count());
-    at.what = what;
+  struct Written {
+    std::uint32_t what, time_us, bytes;
+  };
+  static void write(abi::Record* ring, unsigned size, abi::Word32& count, const Written& words) {
+    const std::uint32_t number = ++count;
+    abi::Record& at = ring[(number - 1) % size];
+    at.time_us = words.time_us;
+    at.what = words.what;
+    at.bytes = words.bytes;
     at.number = number;
   }
 

@@ -1,5 +1,5 @@
-// The three columns that a play notes: the words of pages (orders), answers to people (listing),
-// and events.
+// The columns that a play notes: the words of pages (orders), answers to people (listing), events,
+// and what is kept of all of it (bills).
 //
 // Threading: one thread, the test's.
 #pragma once
@@ -14,8 +14,8 @@ namespace switchyard::monitor::test {
 
 using nlohmann::json;
 
-enum Column : unsigned { kOrders, kListing, kEvents, kColumns };
-inline constexpr const char* kNames[kColumns] = {"orders", "listing", "events"};
+enum Column : unsigned { kOrders, kListing, kEvents, kBills, kColumns };
+inline constexpr const char* kNames[kColumns] = {"orders", "listing", "events", "bills"};
 
 // Where the text shall be written; null: nowhere.
 inline const char* folder() { return std::getenv("SWITCHYARD_PLAYS"); }

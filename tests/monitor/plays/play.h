@@ -2,9 +2,9 @@
 // that the monitor does is noted.
 //
 // Concept. Most states are only reached by jobs of one kind. So each play has a theme: jobs that do
-// not fit together, that move, gangs, guarded jobs, or all at once. The clock goes as in the
-// monitor's loop: jobs are looked at when they are due, and all of them five times a second. Now
-// and then another monitor takes over.
+// not fit together, that move, gangs, guarded jobs, islands, caps that change, or all at once. The
+// clock goes as in the monitor's loop: jobs are looked at when they are due, and all of them five
+// times a second. Now and then another monitor takes over.
 //
 // Threading: one thread, the test's.
 #pragma once
@@ -12,45 +12,44 @@
 #include <algorithm>
 #include <list>
 #include <optional>
-#include <sstream>
 #include <string>
 #include <vector>
 
 #include "monitor/control/commands.h"
-#include "tests/monitor/plays/noted.h"
-#include "tests/monitor/plays/player.h"
+#include "tests/monitor/plays/watcher.h"
 
 namespace switchyard::monitor::test {
 
 class Play {
  public:
-  enum Theme : unsigned { kCrowd, kMoves, kGangs, kGuards, kAll, kThemes };
+  enum Theme : unsigned { kCrowd, kMoves, kGangs, kGuards, kAll, kIslands, kCaps, kThemes };
 
   explicit Play(unsigned number)
-      : theme_(static_cast<Theme>(number % kThemes)), number_(number), dice_(number) {
+      : theme_(static_cast<Theme>(number % kThemes)),
+        number_(number),
+        gpus_(theme_ == kGangs ? 3 : 2),
+        dice_(number) {
     begin_monitor();
   }
+  ~Play() { watcher_.let_go(); }
+  Play(const Play&) = delete;
+  Play& operator=(const Play&) = delete;
 
   void step() {
-    unsigned working = 0;
-    for (const Player& each : players_) working += each.works() ? 1 : 0;
-    for (Player& each : players_) each.act(*rig_, dice_, working);
+    unsigned weights = 0;
+    for (const Player& each : players_) weights += each.weight();
+    for (Player& each : players_) each.act(*rig_, dice_, weights - each.weight());
     if (dice_.once_in(theme_ == kGuards ? 40 : 8)) somebody_asks();
-    if (dice_.once_in(25)) something_happens();
+    if (dice_.once_in(theme_ == kGuards ? 50 : 25)) something_happens();
     if (dice_.once_in(200)) begin_monitor();
     const bool rests = dice_.once_in(15);
     pass(milliseconds((rests ? 100 : 1) + dice_.of(rests ? 900 : 20)));
-    note_orders();
-    if (++steps_ % 20 == 0) note_listing();
+    watcher_.orders(players_);
+    if (++steps_ % 20 == 0) watcher_.listings();
     note_answer();
-    note_events();
+    watcher_.events();
   }
-  std::vector<std::string> digests() const {
-    std::vector<std::string> out;
-    for (const Noted& each : noted_) out.push_back(each.digest());
-    return out;
-  }
-  const std::string& text(Column column) const { return noted_[column].text(); }
+  const Watcher& watcher() const { return watcher_; }
 
  private:
   // An empty one: nothing is said.
@@ -61,19 +60,29 @@ class Play {
   // Always where the theme is about it, else now and then.
   bool some(bool often) { return dice_.once_in(often ? 1 : 4); }
 
+  Settings settings() {
+    Settings out;
+    const std::uint64_t pools[] = {64 * kGiB, 2 * kGiB, 512 * kMiB, 0};
+    out.host_pool_bytes = theme_ == kMoves ? 64 * kGiB : pools[number_ % 4];
+    if (number_ % 3 == 2) out.rules.kind = policy::Kind::kExclusive;
+    if (theme_ != kCaps) return out;
+    out.caps.memory_bytes = (1 + dice_.of(4)) * kGiB;
+    out.caps.from.memory = "caps.memory, f.toml:1";
+    if (dice_.once_in(2)) out.caps.priority = Priority::kNormal;
+    if (dice_.once_in(2)) out.caps.share = 1;
+    return out;
+  }
+
   // The first one, or the next: it knows nothing but what the processes say.
   void begin_monitor() {
-    Settings settings;
-    const std::uint64_t pools[] = {64 * kGiB, 2 * kGiB, 512 * kMiB, 0};
-    settings.host_pool_bytes = theme_ == kMoves ? 64 * kGiB : pools[number_ % 4];
-    if (number_ % 3 == 2) settings.rules.kind = policy::Kind::kExclusive;
     const std::uint64_t room = theme_ == kMoves ? 12 * kGiB : 4 * kGiB;
     std::optional<FakeGpus> before;
     const Time now = rig_ ? rig_->now : seconds(1000);
     const pid_t next_pid = rig_ ? rig_->next_pid : 3'000'000;
     if (rig_) before.emplace(std::move(rig_->gpus));
-    if (rig_) noted_[kOrders].note("another monitor");
-    rig_.emplace(2, room + room / (kKeptForOverhead - 1), std::move(settings), now);
+    if (rig_) watcher_.note(kOrders, "another monitor");
+    watcher_.let_go();
+    rig_.emplace(gpus_, room + room / (kKeptForOverhead - 1), settings(), now);
     rig_->next_pid = next_pid;
     for (GpuMemory& each : rig_->gpus.memories) {
       each.total_bytes += 256 * kMiB;
@@ -88,8 +97,7 @@ class Play {
     due_ = looked_at_ = Time{0};
     awaited_ = 0;
     created_.clear();
-    seen_ = rig_->monitor.journal().rare().newest();  // that a monitor begins, by its pid
-    seen_of_turns_ = 0;
+    watcher_.watch(*rig_);
     for (Player& each : players_) {
       each.rejoin(rig_->join_as(each.peer(), each.says_again()));
     }
@@ -128,18 +136,37 @@ class Play {
       ask.park = one_of({"", "peer", "auto"});
     }
     ask.guard = guards ? one_of({"", "10%", "2%"}) : one_of({"", "", "", "", "10%"});
+    ask.deadline = one_of({"", "", "", "20s"});
+    if (theme_ == kGangs && dice_.once_in(2)) ask.gradient_noise = "yes";
     return ask;
+  }
+  // Its job stands in an island before its process comes. False: it was refused.
+  bool enters_island(Ask& ask, uid_t uid) {
+    const bool serves = dice_.once_in(6);
+    json card = {{"name", ask.name}, {"co_run", one_of({"x", "y"})}, {"priority", "low"}};
+    if (serves) card["island_gpu"] = one_of({"GPU-0", "GPU-1"});
+    if (!ask.memory.empty()) card["memory"] = ask.memory;
+    const Answer made =
+        answer_command(rig_->monitor, {1, uid},
+                       json{{"op", "create"}, {"pid", 0}, {"card", card}}.dump(), rig_->now);
+    const json said = json::parse(made.json);
+    watcher_.note(kListing, plain(said).dump());
+    if (!said["ok"]) return false;
+    created_.push_back(made.created);
+    ask = {.job = said["job"], .name = ask.name};
+    return true;
   }
   void comes() {
     Ask ask = wanted();
     const bool gang = dice_.once_in(theme_ == kGangs ? 1 : theme_ == kMoves ? 12 : 4);
-    const unsigned ranks = gang ? 2 : 1;
+    const unsigned ranks = !gang ? 1 : theme_ == kGangs ? 2 + dice_.of(2) : 2;
     const unsigned lanes = gang || (theme_ == kMoves && dice_.once_in(2)) ? 1 : 1 + dice_.of(2);
     const bool second = dice_.once_in(3);
     const uid_t uid = 2'000'000'000 + dice_.of(2);  // they have no name anywhere
     Traits traits(dice_);
-    traits.steady = theme_ == kGuards;
+    traits.steady = !ask.guard.empty();
     if (gang) ask.job = ask.name;
+    if (theme_ == kIslands && !gang && !dice_.once_in(4) && !enters_island(ask, uid)) return;
     for (unsigned rank = 0; rank < ranks; ++rank) {
       wire::Hello hello = hello_of(ask, lanes);
       const unsigned gpu = lanes == 2 ? 0 : gang ? rank : second ? 1 : 0;
@@ -149,7 +176,7 @@ class Play {
       const Peer peer{traits.nameless ? 0 : rig_->next_pid++, uid};
       hello.pid = static_cast<std::uint32_t>(peer.pid);
       Client* client = rig_->monitor.join(peer, hello, rig_->now, why);
-      noted_[kOrders].note(ask.name + " joins: " + (client != nullptr ? "yes" : why));
+      watcher_.note(kOrders, ask.name + " joins: " + (client != nullptr ? "yes" : why));
       if (client == nullptr) continue;
       players_.emplace_back(ask, Joined{client, FakeShim(client->page->memfd()), client->id}, lanes,
                             rank, ranks, traits);
@@ -169,8 +196,8 @@ class Play {
     return out;
   }
   void something_happens() {
-    const unsigned what = dice_.of(10);
-    const unsigned gpu = dice_.of(2);
+    const unsigned what = dice_.of(13);
+    const unsigned gpu = dice_.of(gpus_);
     const pid_t stranger = 2'000'000 + static_cast<pid_t>(dice_.of(3));
     const std::uint64_t bytes = dice_.of(8) * 128 * kMiB;
     FakeGpus& gpus = rig_->gpus;
@@ -187,6 +214,13 @@ class Play {
       for (const JobKey each : created_) rig_->monitor.creator_died(each);
       created_.clear();
     }
+    if (what == 10 && !gpus.draws.erase(stranger)) gpus.draws.insert(stranger);
+    if (what == 11) gpus.lists_processes = !dice_.once_in(4);
+    if (what == 12 && theme_ == kCaps) {
+      const Monitor::Changes said = rig_->monitor.reconfigure(settings(), rig_->now);
+      for (const std::string& each : said.now) watcher_.note(kListing, "now " + each);
+      for (const std::string& each : said.later) watcher_.note(kListing, "later " + each);
+    }
   }
 
   std::string some_job() {
@@ -194,22 +228,32 @@ class Play {
     if (jobs.empty() || dice_.once_in(20)) return "nobody";
     return std::next(jobs.begin(), dice_.of(static_cast<unsigned>(jobs.size())))->second.name;
   }
+  // One whose memory may leave, mostly.
+  std::string some_job(bool moves) {
+    std::string out = some_job();
+    for (int again = 0; moves && again < 2; ++again) {
+      const Job* job = rig_->monitor.registry().find_target(out);
+      if (job != nullptr && job->knobs.swappable) break;
+      out = some_job();
+    }
+    return out;
+  }
   // Mostly one where it is not.
   std::size_t another_gpu(const std::string& name) {
     const Job* job = rig_->monitor.registry().find_target(name);
     const bool same = dice_.once_in(8);
     if (job == nullptr || job->gpus.seen().empty()) return 0;
-    return same ? *job->gpus.seen().begin() : 1 - *job->gpus.seen().begin();
+    return same ? *job->gpus.seen().begin() : (*job->gpus.seen().begin() + 1) % gpus_;
   }
   json request() {
-    json out = {{"target", some_job()}};
     const std::string op =
         theme_ == kMoves
             ? one_of({"migrate", "migrate", "migrate", "migrate", "resume", "swap-in", "swap-out",
                       "release", "set"})
             : one_of({"pause", "resume", "resume", "resume", "swap-out", "swap-in", "swap-in",
                       "set", "set", "migrate", "policy", "means", "release", "create"});
-    out["op"] = op == "release" ? "pause" : op;
+    const bool moves = op == "migrate" || op == "release" || op.starts_with("swap");
+    json out = {{"op", op == "release" ? "pause" : op}, {"target", some_job(moves)}};
     if (op == "release") out["release"] = "true";
     if (op == "release" && dice_.once_in(2)) out["contexts"] = "true";
     if ((op == "pause" || op == "release") && dice_.once_in(2)) out["timeout_seconds"] = "1s";
@@ -227,7 +271,7 @@ class Play {
     out["cuda_visible_devices"] = one_of({"0", "1", "GPU-aa", "0,1"});
   }
   void set(json& out) {
-    switch (dice_.of(5)) {
+    switch (dice_.of(6)) {
       case 0:
         out["priority"] = one_of({"high", "low", "normal"});
         break;
@@ -238,6 +282,9 @@ class Play {
         out["limit"] = one_of({"20%", "none"});
         break;
       case 3:
+        out["deadline"] = one_of({"10s", "none"});
+        break;
+      case 4:
         out["memory"] = one_of({"2GiB", "512MiB", "none"});
         break;
       default:
@@ -247,84 +294,38 @@ class Play {
   }
   void somebody_asks() {
     const json asked = request();
-    const uid_t other = 2'000'000'000 + dice_.of(2);
-    const bool own = dice_.once_in(3) && asked["op"] != "policy" && asked["op"] != "means";
-    const uid_t uid = own ? other : 0;
+    const bool by_user = dice_.once_in(3) && asked["op"] != "policy" && asked["op"] != "means";
+    const bool by_owner = !dice_.once_in(6);
+    const Job* job = rig_->monitor.registry().find_target(asked["target"]);
+    const uid_t owner = by_owner && job != nullptr ? job->uid : 2'000'000'000 + dice_.of(2);
+    const uid_t uid = by_user ? owner : 0;
     const Answer answer = answer_command(rig_->monitor, {1, uid}, asked.dump(), rig_->now);
-    noted_[kListing].note(asked.dump() + " -> " + plain(json::parse(answer.json)).dump());
+    watcher_.note(kListing, asked.dump() + " -> " + plain(json::parse(answer.json)).dump());
     if (answer.created != 0) created_.push_back(answer.created);
     if (answer.awaits == Awaits::kNothing) return;
     awaited_ = answer.job;
     awaits_ = answer.awaits;
   }
 
-  void note_orders() {
-    for (const Player& each : players_) {
-      const abi::Page& page = each.shim().page();
-      std::ostringstream line;
-      line << each.pid() << " cut " << page.process.cut << " target "
-           << page.communicators[0].target << " head " << page.head.paused << " told "
-           << each.verdicts;
-      for (unsigned at = 0; at < each.lanes(); ++at) {
-        const abi::Lane& lane = page.lanes[at];
-        const abi::Gate& gate = page.gates[at];
-        const abi::Residency& words = page.residencies[at];
-        line << " | quota " << lane.quota_bytes << " others " << lane.others_used_bytes << " free "
-             << lane.available_bytes << " slices " << lane.compute_slice_us << ' '
-             << lane.copy_slice_us << " credit " << lane.credit_bytes << " attention "
-             << lane.attention << " unpin " << lane.unpin << " precopy " << lane.precopy << " to "
-             << lane.shall_be_on << " gate " << gate.closed << ' ' << gate.spacing_us << ' '
-             << gate.ring_after << ' ' << gate.paused << ' ' << gate.pause_until_ns << " limited "
-             << words.limited << ' ' << words.limit_bytes << " host " << words.host_limit_bytes
-             << " gives " << words.gives << " takes " << words.takes << " soon " << words.soon_bytes
-             << " park " << words.park_bytes << ' ' << words.park_lane << ' ' << words.park_only;
-      }
-      noted_[kOrders].note(line.str());
-    }
-  }
-  void note_listing() {
-    noted_[kListing].note(plain(rig_->ask({{"op", "ps"}, {"iterations", true}})).dump());
-    noted_[kListing].note(plain(rig_->ask({{"op", "status"}})).dump());
-    noted_[kListing].note(plain(rig_->ask({{"op", "ps"}, {"after", 2}, {"brief", true}})).dump());
-  }
   void note_answer() {
     if (awaited_ == 0) return;
     const auto text = answer_awaited(rig_->monitor, awaits_, awaited_, rig_->now, false);
     if (!text) return;
-    noted_[kListing].note("answered " + plain(json::parse(*text)).dump());
+    watcher_.note(kListing, "answered " + plain(json::parse(*text)).dump());
     awaited_ = 0;
   }
-  // Without the words for users, whose names are the machine's.
-  void note_events() {
-    const Journal& journal = rig_->monitor.journal();
-    note_events(journal.rare(), seen_);
-    note_events(journal.timeline(), seen_of_turns_);
-  }
-  void note_events(const EventRing& ring, std::uint64_t& last) {
-    std::vector<HistoryEvent> fresh;
-    last = ring.read(last, fresh, 4096).last;
-    for (const HistoryEvent& each : fresh) {
-      std::ostringstream line;
-      line << each.at_ns << ' ' << key_of(each.kind) << " of " << each.job << " by " << each.by_job
-           << ' ' << each.uid << ' ' << each.pid << " gpu " << each.gpu << " value " << each.value
-           << " from " << +each.from_state << ' ' << +each.from_reason << " to " << +each.state
-           << ' ' << +each.reason;
-      noted_[kEvents].note(line.str());
-    }
-  }
-
   Theme theme_;
   unsigned number_;
+  unsigned gpus_;
   Dice dice_;
+  Watcher watcher_;
   std::optional<Rig> rig_;
   std::list<Player> players_;
-  Noted noted_[kColumns];
   Time due_{0}, looked_at_{0};
   unsigned names_ = 0, steps_ = 0;
   JobKey awaited_ = 0;
   std::vector<JobKey> created_;
   Awaits awaits_ = Awaits::kNothing;
-  std::uint64_t seen_ = 0, seen_of_turns_ = 0;
 };
 
 }  // namespace switchyard::monitor::test

@@ -16,6 +16,7 @@
 
 #include "tests/monitor/plays/dice.h"
 #include "tests/monitor/plays/mover.h"
+#include "tests/monitor/plays/training.h"
 #include "tests/monitor/rig.h"
 
 namespace switchyard::monitor::test {
@@ -31,8 +32,10 @@ struct Traits {
         sends(dice.once_in(4)),
         old(dice.once_in(10)),
         copies(dice.once_in(3)),
+        faulty(dice.once_in(3)),
         nameless(dice.once_in(10)) {}
   bool stuck, fails, refuses_slices, no_gates, exports, imports, sends, old, copies;
+  bool faulty;          // a context of it may end by an error
   bool steady = false;  // it works for long
   bool nameless;        // its PID is of another namespace: NVML lists another one
 };
@@ -71,8 +74,13 @@ class Player {
   // Of the rig's.
   unsigned gpu(unsigned lane) const { return shim().lane(lane).uuid[15]; }
   bool works() const { return works_[0] && may_work(0); }
+  // By so much it slows down others, which is less while its slices are short.
+  unsigned weight() const {
+    const std::uint32_t slice = shim().lane().compute_slice_applied_us;
+    return !works() ? 0 : slice != 0 && slice < 500 ? 1 : 4;
+  }
 
-  // `others`: so many work beside it, and slow it down.
+  // `others`: the weights of all others.
   void act(Rig& rig, Dice& dice, unsigned others) {
     for (unsigned lane = 0; lane < lanes_; ++lane) {
       program(rig, dice, lane);
@@ -81,7 +89,8 @@ class Player {
     }
     iterate(rig.now, others);
     note(rig);
-    collect(dice);
+    collect(dice, rig.now, others);
+    fault(dice);
     const bool rings = dice.once_in(3);
     if (rings && (shim().lane().attention & abi::kWakeMonitor) != 0) {
       shim().lane().attention &= ~abi::kWakeMonitor;
@@ -198,7 +207,7 @@ class Player {
 
   // What its library records of its iterations: one takes 60 ms alone.
   void iterate(Time now, unsigned others) {
-    const Time period = milliseconds(60 + 6 * others);
+    const Time period = milliseconds(60 + 3 * others);
     if (!works()) began_ = now;
     for (; began_ + period <= now; began_ += period) shim().iterate(began_);
   }
@@ -257,20 +266,28 @@ class Player {
     stays[static_cast<unsigned>(Stays::kSmall)] = bytes / 32;
   }
 
-  void collect(Dice& dice) const {
-    const bool launches = dice.once_in(2), enters = dice.once_in(8);
+  void collect(Dice& dice, Time now, unsigned others) const {
+    const unsigned launches = dice.of(5);
+    const bool enters = dice.once_in(8), odd = dice.once_in(60);
     if (ranks_ < 2) return;
     abi::Page& page = shim().page();
-    abi::Communicator& slot = page.communicators[0];
+    const abi::Communicator& slot = page.communicators[0];
     page.process.left = page.process.entered.load();
-    const bool stops =
-        page.process.cut != 0 && slot.target == static_cast<std::uint32_t>(slot.launched);
-    page.process.stopped = stops && works_[0] ? 1 : 0;
-    if (!launches || stops || !works_[0] || !may_work(0)) return;
-    slot.launched += 1;
-    slot.bytes += kMiB;
-    page.process.entered += 1;
-    if (!enters) page.process.left = page.process.entered.load();
+    for (unsigned i = 0;; ++i) {
+      const bool stops =
+          page.process.cut != 0 && slot.target == static_cast<std::uint32_t>(slot.launched);
+      page.process.stopped = stops && works_[0] ? 1 : 0;
+      if (i == launches || stops || !works_[0] || !may_work(0)) return;
+      Training::collective(shim(), now, ranks_, others, odd && i == 0);
+      page.process.entered += 1;
+      if (!enters) page.process.left = page.process.entered.load();
+    }
+  }
+
+  void fault(Dice& dice) const {
+    const bool ends = dice.once_in(150);
+    if (!ends || !traits_.faulty || (shim().lane().attention & abi::kTellFaults) == 0) return;
+    shim().lane().fault = 700;  // an illegal address
   }
 
   // NVML sees what it has.

@@ -25,24 +25,13 @@ class CommunicationListing : public ::testing::Test {
   static void place(const Joined& who, std::uint32_t rank, std::uint32_t ranks = 2) {
     who.shim.joins_communicator(kTrainingId, rank, ranks, 3);
   }
-  // As the library writes it.
-  static void tell(const Joined& who, std::uint32_t what, std::uint32_t began_us = 0,
-                   std::uint32_t took_ns = 0) {
-    abi::Page& page = who.shim.page();
-    const std::uint32_t number = ++page.process.timed;
-    abi::Record& at = page.timings[(number - 1) % abi::kTimings];
-    at.time_us = began_us;
-    at.what = what;
-    at.bytes = took_ns;
-    at.number = number;
-  }
   static void mark(const Joined& who, TimingMark which, std::uint32_t began_us = 0,
                    std::uint32_t took_ns = 0) {
-    tell(who, abi::timing_mark(0, which), began_us, took_ns);
+    who.shim.tell_timing(abi::timing_mark(0, which), began_us, took_ns);
   }
   static void collective(const Joined& who, std::uint64_t number, std::uint32_t began_us,
                          std::uint32_t took_us, std::uint32_t kind = kAllReduce) {
-    tell(who, abi::collective_record(3, kind, number), began_us, took_us * 1000);
+    who.shim.tell_timing(abi::collective_record(3, kind, number), began_us, took_us * 1000);
   }
   // Iterations of 1 ms: of each, 0.2 ms of communication, of which half is waited for.
   void train(const Joined& who, int count, std::uint32_t from_us = 0) {

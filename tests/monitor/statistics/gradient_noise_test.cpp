@@ -22,15 +22,7 @@ class GradientNoiseListing : public ::testing::Test {
   }
   static void tell(const Joined& who, std::uint64_t launched, std::uint64_t elements, double before,
                    double after, std::uint32_t what = abi::kNormSummed) {
-    abi::Page& page = who.shim.page();
-    const std::uint32_t number = ++page.process.normed;
-    abi::Norm& at = page.norms[(number - 1) % abi::kNorms];
-    at.what = what;
-    at.launched = launched;
-    at.elements = elements;
-    at.before = std::bit_cast<std::uint64_t>(before);
-    at.after = std::bit_cast<std::uint64_t>(after);
-    at.number = number;
+    who.shim.tell_norms(what, launched, elements, before, after);
   }
   // So many steps of two buckets: |g_i|² is 3 and |g|² is 2 in each.
   void train(int steps, unsigned slot = 0) {

@@ -82,7 +82,7 @@ TEST_F(StallWatching, SendsOfMoreThanTwoRanksAreNotAnotherOperation) {
   // A send has no number there: it is the last of its rank alone.
   first.shim.page().communicators[0].last_kind = kSend;
   first.shim.page().communicators[0].last_bytes = 99;
-  record(first, abi::collective_record(0, kSend, 1), 99);
+  first.shim.record(abi::collective_record(0, kSend, 1), rig.now, 99);
   pass(seconds(10));
   EXPECT_EQ(stalls().size(), 0u);
 }

@@ -18,23 +18,9 @@ class Statistics : public ::testing::Test {
   static void place(const Joined& who, std::uint32_t rank, std::uint32_t ranks = 2) {
     who.shim.joins_communicator(kId, rank, ranks);
   }
-  void record(const Joined& who, std::uint32_t what, std::uint32_t bytes = 0) const {
-    abi::Page& page = who.shim.page();
-    const std::uint32_t number = ++page.process.recorded;
-    abi::Record& at = page.records[(number - 1) % abi::kRecords];
-    at.time_us = static_cast<std::uint32_t>(
-        std::chrono::duration_cast<std::chrono::microseconds>(rig.now).count());
-    at.what = what;
-    at.bytes = bytes;
-    at.number = number;
-  }
+  void record(const Joined& who, std::uint32_t what) const { who.shim.record(what, rig.now); }
   void collective(const Joined& who, std::uint32_t kind = kReduce, std::uint32_t bytes = 4) const {
-    abi::Communicator& at = who.shim.page().communicators[0];
-    const std::uint64_t launched = ++at.launched;
-    at.last_kind = kind;
-    at.last_bytes = bytes;
-    at.last_ns = static_cast<std::uint64_t>(rig.now.count());
-    record(who, abi::collective_record(0, kind, launched), bytes);
+    who.shim.collective(kind, bytes, rig.now);
   }
   // 40 iterations of 100 ms; the second rank launches 30 ms after the first.
   void train_with_a_late_second() {
