@@ -49,7 +49,7 @@ class Play {
     note_answer();
     watcher_.events();
   }
-  const Watcher& watcher() const { return watcher_; }
+  const test_support::Columns& columns() const { return watcher_.columns(); }
 
  private:
   // An empty one: nothing is said.
@@ -80,7 +80,7 @@ class Play {
     const Time now = rig_ ? rig_->now : seconds(1000);
     const pid_t next_pid = rig_ ? rig_->next_pid : 3'000'000;
     if (rig_) before.emplace(std::move(rig_->gpus));
-    if (rig_) watcher_.note(kOrders, "another monitor");
+    if (rig_) watcher_.note("orders", "another monitor");
     watcher_.let_go();
     rig_.emplace(gpus_, room + room / (kKeptForOverhead - 1), settings(), now);
     rig_->next_pid = next_pid;
@@ -150,7 +150,7 @@ class Play {
         answer_command(rig_->monitor, {1, uid},
                        json{{"op", "create"}, {"pid", 0}, {"card", card}}.dump(), rig_->now);
     const json said = json::parse(made.json);
-    watcher_.note(kListing, plain(said).dump());
+    watcher_.note("listing", plain(said).dump());
     if (!said["ok"]) return false;
     created_.push_back(made.created);
     ask = {.job = said["job"], .name = ask.name};
@@ -176,7 +176,7 @@ class Play {
       const Peer peer{traits.nameless ? 0 : rig_->next_pid++, uid};
       hello.pid = static_cast<std::uint32_t>(peer.pid);
       Client* client = rig_->monitor.join(peer, hello, rig_->now, why);
-      watcher_.note(kOrders, ask.name + " joins: " + (client != nullptr ? "yes" : why));
+      watcher_.note("orders", ask.name + " joins: " + (client != nullptr ? "yes" : why));
       if (client == nullptr) continue;
       players_.emplace_back(ask, Joined{client, FakeShim(client->page->memfd()), client->id}, lanes,
                             rank, ranks, traits);
@@ -218,8 +218,8 @@ class Play {
     if (what == 11) gpus.lists_processes = !dice_.once_in(4);
     if (what == 12 && theme_ == kCaps) {
       const Monitor::Changes said = rig_->monitor.reconfigure(settings(), rig_->now);
-      for (const std::string& each : said.now) watcher_.note(kListing, "now " + each);
-      for (const std::string& each : said.later) watcher_.note(kListing, "later " + each);
+      for (const std::string& each : said.now) watcher_.note("listing", "now " + each);
+      for (const std::string& each : said.later) watcher_.note("listing", "later " + each);
     }
   }
 
@@ -300,7 +300,7 @@ class Play {
     const uid_t owner = by_owner && job != nullptr ? job->uid : 2'000'000'000 + dice_.of(2);
     const uid_t uid = by_user ? owner : 0;
     const Answer answer = answer_command(rig_->monitor, {1, uid}, asked.dump(), rig_->now);
-    watcher_.note(kListing, asked.dump() + " -> " + plain(json::parse(answer.json)).dump());
+    watcher_.note("listing", asked.dump() + " -> " + plain(json::parse(answer.json)).dump());
     if (answer.created != 0) created_.push_back(answer.created);
     if (answer.awaits == Awaits::kNothing) return;
     awaited_ = answer.job;
@@ -311,7 +311,7 @@ class Play {
     if (awaited_ == 0) return;
     const auto text = answer_awaited(rig_->monitor, awaits_, awaited_, rig_->now, false);
     if (!text) return;
-    watcher_.note(kListing, "answered " + plain(json::parse(*text)).dump());
+    watcher_.note("listing", "answered " + plain(json::parse(*text)).dump());
     awaited_ = 0;
   }
   Theme theme_;

@@ -1,4 +1,5 @@
-// What is noted of a monitor: the words that its processes read, what it answers, and what it keeps.
+// What is noted of a monitor in four columns: the words that its processes read (orders), answers to
+// people (listing), events, and the ledger and metrics (bills).
 //
 // Threading: one thread, the test's.
 #pragma once
@@ -12,8 +13,9 @@
 
 #include "monitor/export/collector.h"
 #include "monitor/export/prometheus.h"
-#include "tests/monitor/plays/noted.h"
+#include "tests/monitor/plays/plain.h"
 #include "tests/monitor/plays/player.h"
+#include "tests/support/plays.h"
 
 namespace switchyard::monitor::test {
 
@@ -30,7 +32,7 @@ class Watcher {
   }
   void let_go() { collector_.reset(); }
 
-  void note(Column column, const std::string& line) { noted_[column].note(line); }
+  void note(const std::string& column, const std::string& line) { columns_[column].note(line); }
   void orders(const std::list<Player>& players) {
     for (const Player& each : players) {
       const abi::Page& page = each.shim().page();
@@ -52,22 +54,22 @@ class Watcher {
              << " gives " << words.gives << " takes " << words.takes << " soon " << words.soon_bytes
              << " park " << words.park_bytes << ' ' << words.park_lane << ' ' << words.park_only;
       }
-      noted_[kOrders].note(line.str());
+      note("orders", line.str());
     }
   }
   void listings() {
     for (const json& each :
          {json{{"op", "ps"}, {"iterations", true}, {"latency", true}}, json{{"op", "status"}},
           json{{"op", "ps"}, {"after", 2}, {"brief", true}}, json{{"op", "config"}}}) {
-      note(kListing, plain(rig_->ask(each)).dump());
+      note("listing", plain(rig_->ask(each)).dump());
     }
     for (const json& event : rig_->ask({{"op", "events"}, {"seconds", 5}})["events"]) {
-      note(kListing, event["kind"].dump() + event["text"].dump());
+      note("listing", event["kind"].dump() + event["text"].dump());
     }
     metrics::Snapshot seen = collector_->look(rig_->now);
     seen.version = seen.hostname = "";
     seen.start_time_seconds = 0;
-    note(kBills, metrics::render(seen));
+    note("bills", metrics::render(seen));
   }
   // Without the words for users, whose names are the machine's.
   void events() {
@@ -75,12 +77,7 @@ class Watcher {
     events(journal.rare(), seen_);
     events(journal.timeline(), seen_of_turns_);
   }
-  std::vector<std::string> digests() const {
-    std::vector<std::string> out;
-    for (const Noted& each : noted_) out.push_back(each.digest());
-    return out;
-  }
-  const std::string& text(Column column) const { return noted_[column].text(); }
+  const test_support::Columns& columns() const { return columns_; }
 
  private:
   void events(const EventRing& ring, std::uint64_t& last) {
@@ -92,7 +89,7 @@ class Watcher {
            << ' ' << each.uid << ' ' << each.pid << " gpu " << each.gpu << " value " << each.value
            << " from " << +each.from_state << ' ' << +each.from_reason << " to " << +each.state
            << ' ' << +each.reason;
-      noted_[kEvents].note(line.str());
+      note("events", line.str());
     }
   }
   void bills(const history::Rows& rows) {
@@ -108,7 +105,7 @@ class Watcher {
         line << ' ' << +static_cast<unsigned char>(code.state) << '/'
              << +static_cast<unsigned char>(code.reason) << ' ' << span;
       }
-      note(kBills, line.str());
+      note("bills", line.str());
     }
     for (const auto& [key, job] : rows.jobs) {
       std::ostringstream line;
@@ -116,20 +113,20 @@ class Watcher {
       line << "job " << key << ' ' << job.id << ' ' << job.name << " found " << job.found_again
            << " started " << job.started << " ended " << job.ended << " lived "
            << job.lived_seconds;
-      note(kBills, line.str());
+      note("bills", line.str());
     }
     for (const auto& [key, bill] : rows.unmanaged) {
       std::ostringstream line;
       line.precision(5);
       line << "unmanaged on " << key.gpu << ": " << bill.gpu_seconds << ' '
            << bill.memory_byte_seconds << ' ' << bill.idle_byte_seconds << ' ' << bill.peak_bytes;
-      note(kBills, line.str());
+      note("bills", line.str());
     }
   }
 
   Rig* rig_ = nullptr;
   std::optional<metrics::Collector> collector_;
-  Noted noted_[kColumns];
+  test_support::Columns columns_{{"orders", {}}, {"listing", {}}, {"events", {}}, {"bills", {}}};
   std::uint64_t seen_ = 0, seen_of_turns_ = 0;
 };
 

@@ -258,7 +258,7 @@ PipelineTest::~PipelineTest() {
   for (unsigned lane : {0u, 1u}) {
     while (swap::pinned_pool::slabs(lane) != 0 && swap::pinned_pool::drop(lane, 0)) continue;
   }
-  for (void* memory : memories_) ::munmap(memory, 3 * kMiB2);
+  ::munmap(arena_, kMostRanges * kRangeBytes);
   g_driven = nullptr;
 }
 
@@ -281,8 +281,9 @@ void PipelineTest::fill_pool(unsigned lane) {
 }
 
 void PipelineTest::add(const std::vector<std::uint64_t>& chunks) {
-  void* memory =
-      ::mmap(nullptr, 3 * kMiB2, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  ASSERT_LT(memories_.size(), kMostRanges);
+  char* memory = arena_ + (kMostRanges - 1 - memories_.size()) * kRangeBytes;
+  ::mprotect(memory, kRangeBytes, PROT_READ | PROT_WRITE);
   memories_.push_back(memory);
   swap::Range range{.address = reinterpret_cast<CUdeviceptr>(memory)};
   range.count = static_cast<unsigned>(chunks.size());
@@ -305,7 +306,7 @@ void PipelineTest::add(const std::vector<std::uint64_t>& chunks) {
 }
 
 char* PipelineTest::chunk_at(std::size_t range, unsigned chunk) const {
-  return static_cast<char*>(memories_[range]) + chunk * kMiB2;
+  return memories_[range] + chunk * kMiB2;
 }
 
 void PipelineTest::change(std::size_t range, unsigned chunk, std::uint64_t at) {

@@ -9,6 +9,8 @@
 // Threading: the driver's calls may come from several threads; the rest is for one.
 #pragma once
 
+#include <sys/mman.h>
+
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -92,7 +94,12 @@ class PipelineTest : public EngineTest {
 
   Driven driven_;
   std::vector<swap::pinned_pool::HostPiece> taken_;
-  std::vector<void*> memories_;
+  // Each range stands before the one that was made earlier, in every run.
+  static constexpr std::size_t kMostRanges = 16;
+  static constexpr std::size_t kRangeBytes = 3 * kMiB2;
+  char* arena_ = static_cast<char*>(
+      ::mmap(nullptr, kMostRanges* kRangeBytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+  std::vector<char*> memories_;
   std::vector<std::string> contents_;
 };
 
