@@ -12,6 +12,8 @@
 #include <map>
 #include <mutex>
 
+#include "apart.h"
+
 namespace fakecuda::control {
 namespace {
 
@@ -177,7 +179,7 @@ bool open_device(Device& control, State& state) {
   std::lock_guard guard(control.lock);
   if (control.fd >= 0) return true;
   control.state = &state;
-  control.fd = open(state.path(), O_RDWR | O_CLOEXEC);
+  control.fd = apart(open(state.path(), O_RDWR | O_CLOEXEC));
   if (control.fd < 0) return false;
   struct flock mark = mark_of(control);
   // The former owner of this number has given it back, and may still be about to close its file.

@@ -8,6 +8,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "apart.h"
 #include "memory.h"
 
 using namespace fakecuda;
@@ -105,7 +106,7 @@ CUresult cuIpcOpenMemHandle_v2(CUdeviceptr* out, CUipcMemHandle given, unsigned 
   char path[64];
   snprintf(path, sizeof path, "/proc/%d/fd/%d", handle.pid, handle.fd);
   auto backing = std::make_shared<Backing>();
-  backing->fd = open(path, O_RDWR | O_CLOEXEC);
+  backing->fd = apart(open(path, O_RDWR | O_CLOEXEC));
   if (backing->fd < 0) return CUDA_ERROR_MAP_FAILED;
   backing->owns_fd = true;
   backing->gpu = device;

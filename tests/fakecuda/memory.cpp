@@ -8,6 +8,8 @@
 #include <algorithm>
 #include <array>
 
+#include "apart.h"
+
 namespace fakecuda {
 namespace {
 
@@ -31,7 +33,7 @@ Arena& arena_of(int gpu) {
 bool take_from_arena(Backing& backing) {
   Arena& arena = arena_of(backing.gpu);
   std::lock_guard guard(arena.lock);
-  if (arena.fd < 0) arena.fd = memfd_create("fakecuda-memory", MFD_CLOEXEC);
+  if (arena.fd < 0) arena.fd = apart(memfd_create("fakecuda-memory", MFD_CLOEXEC));
   if (arena.fd < 0) return false;
   if (ftruncate(arena.fd, static_cast<off_t>(arena.end + backing.bytes)) != 0) return false;
   backing.fd = arena.fd;
@@ -146,7 +148,7 @@ BackingRef make_backing(int gpu, std::size_t bytes, bool exportable, bool charge
   backing->bytes = bytes;
   backing->charged = charged;
   if (exportable) {
-    backing->fd = memfd_create("fakecuda-exportable", MFD_CLOEXEC);
+    backing->fd = apart(memfd_create("fakecuda-exportable", MFD_CLOEXEC));
     backing->owns_fd = backing->fd >= 0;
     if (backing->fd < 0 || ftruncate(backing->fd, static_cast<off_t>(bytes)) != 0) return nullptr;
   } else if (!take_from_arena(*backing)) {

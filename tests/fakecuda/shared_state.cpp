@@ -18,6 +18,7 @@
 #include <set>
 #include <utility>
 
+#include "apart.h"
 #include "visible.h"
 
 namespace fakecuda {
@@ -104,7 +105,7 @@ bool State::open_files() {
   snprintf(locks, sizeof locks, "%s.locks", path_);
   // Closing any descriptor of the locks file would drop this process's locks, so it has its own
   // file, which is never closed.
-  if (locks_fd_ < 0) locks_fd_ = open(locks, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+  if (locks_fd_ < 0) locks_fd_ = apart(open(locks, O_RDWR | O_CREAT | O_CLOEXEC, 0600));
   if (locks_fd_ < 0) return failure = "the locks file can't be opened", false;
   return true;
 }
@@ -120,7 +121,7 @@ bool State::attach(bool observer) {
     ~Unlock() { flock(fd, LOCK_UN); }
   } unlock_at_end{locks_fd_};
 
-  state_fd_ = open(path_, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+  state_fd_ = apart(open(path_, O_RDWR | O_CREAT | O_CLOEXEC, 0600));
   if (state_fd_ < 0) return failure = "the state file can't be opened", false;
   struct stat status {};
   fstat(state_fd_, &status);
@@ -135,7 +136,7 @@ bool State::attach(bool observer) {
   if (!known && status.st_size > 0) {  // written by another version: leave it to its users
     unlink(path_);
     close(state_fd_);
-    state_fd_ = open(path_, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    state_fd_ = apart(open(path_, O_RDWR | O_CREAT | O_CLOEXEC, 0600));
     if (state_fd_ < 0) return failure = "the state file can't be opened", false;
   }
   if (ftruncate(state_fd_, sizeof(StateFile)) != 0) return failure = "no room for the state", false;
@@ -302,7 +303,7 @@ int State::export_memory(int fd, int device, std::uint64_t bytes) {
   char path[64];
   snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
   // An open file of its own: duplicates share its lock, the maker's own descriptor does not.
-  const int out = open(path, O_RDWR | O_CLOEXEC);
+  const int out = apart(open(path, O_RDWR | O_CLOEXEC));
   struct flock lock {};
   lock.l_type = F_RDLCK;
   struct stat status {};

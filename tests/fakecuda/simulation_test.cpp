@@ -203,6 +203,19 @@ TEST_F(Simulation, MemoryAndDevicesAreWhatTheFirstProcessSays) {
             }));
 }
 
+// What a program prints there would be the state's, and the simulated GPU's end.
+TEST_F(Simulation, AProgramWithoutStandardFilesPrintsNothingIntoTheState) {
+  EXPECT_EQ(0, in_process([] {
+              const OwnGpus one("1");
+              for (const int fd : {0, 1, 2}) close(fd);
+              if (!start_gpu()) return 1;
+              for (const int fd : {0, 1, 2}) {
+                if (fcntl(fd, F_GETFD) != -1) return 2 + fd;
+              }
+              return 0;
+            }));
+}
+
 TEST_F(Simulation, MoreGpusThanItHasRoomForAreAnError) {
   EXPECT_EQ(0, in_process([] {
               const OwnGpus most("20");

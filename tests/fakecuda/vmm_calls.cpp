@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "apart.h"
 #include "memory.h"
 
 using namespace fakecuda;
@@ -145,7 +146,7 @@ CUresult cuMemCreate(CUmemGenericAllocationHandle* out, std::size_t bytes,
   handle->prop = *prop;
   handle->bytes = bytes;
   if (on_host(prop->location.type)) {
-    handle->host_fd = memfd_create("fakecuda-host", MFD_CLOEXEC);
+    handle->host_fd = apart(memfd_create("fakecuda-host", MFD_CLOEXEC));
     if (handle->host_fd < 0 || ftruncate(handle->host_fd, static_cast<off_t>(bytes)) != 0) {
       return CUDA_ERROR_OUT_OF_MEMORY;
     }
