@@ -28,11 +28,20 @@ bool stands_still(const Registry& registry, const Job& job) {
   return job.restraint->held || is_held_beyond_gates(registry, job);
 }
 
+// The GPUs where each job has a context. They are read once: a page says something else at any time.
+using UsedGpus = std::map<JobKey, std::set<std::size_t>>;
+
+UsedGpus used_by_all(const Registry& registry) {
+  UsedGpus out;
+  for (const auto& [key, job] : registry.jobs()) out[key] = used_gpus(registry, job);
+  return out;
+}
+
 // By GPU, the job that has a context there; 0: several have.
-std::map<std::size_t, JobKey> sole_users(const Registry& registry) {
+std::map<std::size_t, JobKey> sole_users(const UsedGpus& used) {
   std::map<std::size_t, JobKey> out;
-  for (const auto& [key, job] : registry.jobs()) {
-    for (const std::size_t gpu : used_gpus(registry, job)) {
+  for (const auto& [key, gpus] : used) {
+    for (const std::size_t gpu : gpus) {
       const auto [at, first] = out.try_emplace(gpu, key);
       if (!first) at->second = 0;
     }
@@ -55,7 +64,8 @@ void log(const Job& job, const gang_slices::State& state, double expected) {
 }  // namespace
 
 void GangPace::follow(Time now) {
-  const std::map<std::size_t, JobKey> sole = sole_users(registry_);
+  const UsedGpus used = used_by_all(registry_);
+  const std::map<std::size_t, JobKey> sole = sole_users(used);
   for (auto& [key, job] : registry_.jobs()) {
     if (*job.gang_kind == GangKind::kNone) {
       states_.erase(key);
@@ -64,7 +74,7 @@ void GangPace::follow(Time now) {
     }
     gang_slices::State& state = states_[key];
     const double expected = state.expected;
-    const std::set<std::size_t> gpus = used_gpus(registry_, job);
+    const std::set<std::size_t>& gpus = used.at(key);
     const bool alone = std::all_of(
         gpus.begin(), gpus.end(), [&, &key = key](std::size_t gpu) { return sole.at(gpu) == key; });
     if (alone) {

@@ -118,6 +118,8 @@ void tell_fault(Registry& registry, std::uint64_t island, std::uint32_t error, T
     set_gpu(event, gpu_of(client));
     job.tap.tell(event);
   });
+  // Nobody is told where a page says no longer what it said a moment ago.
+  if (told == 0) return;
   spdlog::warn("an island has failed: {}; at work then: {}", fault_text(error),
                fmt::join(suspects, ", "));
 }

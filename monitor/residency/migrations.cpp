@@ -92,7 +92,9 @@ void Migrations::for_spare_pools(Job& job, Each each) {
 }
 
 void Migrations::begin(Job& job, std::size_t to, const std::optional<Peer>& by, Time now) {
-  const std::size_t from = *used_gpus(registry_, job).begin();
+  // Its page may say by now that it has no context anywhere.
+  const std::set<std::size_t> used = used_gpus(registry_, job);
+  const std::size_t from = used.empty() ? *job.gpus.seen().begin() : *used.begin();
   spdlog::info("job '{}' goes from GPU {} to GPU {}", job.name, gpus_[from].info.index,
                gpus_[to].info.index);
   Migration& move = job.migration.write();

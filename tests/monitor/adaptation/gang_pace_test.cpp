@@ -3,6 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <thread>
+
 #include "tests/monitor/rig.h"
 
 namespace switchyard::monitor::test {
@@ -53,6 +56,20 @@ TEST(GangPace, ACollapseMakesThemShortAgain) {
     rig.work(milliseconds(100));
   }
   EXPECT_LE(rig.now - collapsed, seconds(5));
+}
+
+// A word of a page may be another one each time that it is read.
+TEST(GangPace, APageThatChangesItsMindAllTheTimeEndsNoMonitor) {
+  Shared rig;
+  rig.joins(2);
+  std::atomic<bool> ends{false};
+  std::thread flips([&] {
+    while (!ends) rig.gang.lane().contexts = 1 - rig.gang.lane().contexts;
+  });
+  rig.other.lane().contexts = 0;
+  for (int i = 0; i < 500; ++i) rig.pass(milliseconds(200));
+  ends = true;
+  flips.join();
 }
 
 TEST(GangPace, APauseIsNoCollapse) {

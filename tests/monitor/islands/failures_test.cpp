@@ -3,6 +3,10 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <thread>
+
+#include "tests/monitor/log_lines.h"
 #include "tests/monitor/rig.h"
 
 namespace switchyard::monitor {
@@ -10,6 +14,7 @@ namespace {
 
 using test::Joined;
 using test::json;
+using test::LogLines;
 using test::milliseconds;
 using test::Rig;
 using test::seconds;
@@ -93,6 +98,29 @@ TEST_F(IslandFailures, AFaultIsToldOfAMemberThatIsGoneAtOnce) {
   rig.dies(a);
   EXPECT_EQ(told("island fault").size(), 2u);
   EXPECT_EQ(failure_of("b")["suspects"], json({"a"}));
+}
+
+// Its page says an error, and a moment later nothing.
+TEST_F(IslandFailures, AFaultThatNobodyHasIsNotLogged) {
+  const Joined a = member("a");
+  std::atomic<bool> ends{false};
+  a.lane().contexts = 0;
+  std::thread flips([&] {
+    while (!ends) a.lane().fault = kIllegalAddress - a.lane().fault;
+  });
+  spdlog::set_level(spdlog::level::warn);
+  std::size_t lines = 0;
+  {
+    const LogLines log;
+    for (int i = 0; i < 2000 && told("island fault").empty(); ++i) {
+      rig.monitor.look_at_those_of(a.id, rig.now);
+    }
+    lines = log.count("an island has failed");
+  }
+  spdlog::set_level(spdlog::level::off);
+  ends = true;
+  flips.join();
+  EXPECT_LE(lines, told("island fault").size());
 }
 
 TEST_F(IslandFailures, TheEndOfTheServerIsToldToThoseWithAContext) {
