@@ -136,6 +136,15 @@ json create_job(Monitor& monitor, const Peer& peer, const json& request, Time no
   return out;
 }
 
+// What the caps have against what is asked for. What a job has already stays.
+std::string over_the_caps(const Monitor& monitor, const Peer& peer, const json& request,
+                          Knobs knobs, std::uint64_t gpu_bytes) {
+  if (!request.contains("priority")) knobs.priority = Priority::kLow;
+  if (!request.contains("share")) knobs.share.weight = 0;
+  if (!request.contains("memory")) knobs.memory.reset();
+  return monitor.caps_of(peer.owner()).exceeded(peer.owner(), knobs, gpu_bytes);
+}
+
 json change_job(Monitor& monitor, const Peer& peer, Job& job, const json& request, Time now) {
   JobCard card = job.card;
   std::string why;
@@ -145,8 +154,7 @@ json change_job(Monitor& monitor, const Peer& peer, Job& job, const json& reques
   if (!read_knobs(request, card, why)) return refusal(kUsage, why);
   const auto knobs = parse_card(card, why);
   if (!knobs) return refusal(kUsage, why);
-  if (why = monitor.caps_of(peer.owner()).exceeded(peer.owner(), *knobs, monitor.gpus().largest());
-      !why.empty()) {
+  if (why = over_the_caps(monitor, peer, request, *knobs, monitor.gpus().largest()); !why.empty()) {
     return refusal(kRefusedByPolicy, why);
   }
   if (knobs->memory && !monitor.memory().can_become(job, *knobs->memory, now, why)) {

@@ -366,6 +366,24 @@ TEST(Commands, CapsRefuseWhatUsersAskTooMuch) {
             kRefusedByPolicy);
 }
 
+TEST(Commands, WhatAJobHasByRootOrByAnEarlierCapStandsInNobodysWay) {
+  Rig rig(1, 4 * kGiB);
+  rig.join({.name = "x", .priority = "high", .share = "3", .memory = "2GiB"}, 1000);
+  Settings settings;
+  settings.caps.priority = Priority::kNormal;
+  settings.caps.share = 0.5;
+  settings.caps.memory_bytes = kGiB;
+  rig.monitor.reconfigure(settings, rig.now);
+  const auto set = [&](const char* key, const char* value) {
+    return rig.ask({{"op", "set"}, {"target", "x"}, {key, value}}, 1000);
+  };
+  EXPECT_EQ(set("limit", "50%")["ok"], true);
+  EXPECT_EQ(set("priority", "high")["code"], kRefusedByPolicy);
+  EXPECT_EQ(set("share", "3")["code"], kRefusedByPolicy);
+  EXPECT_EQ(set("memory", "2GiB")["code"], kRefusedByPolicy);
+  EXPECT_EQ(set("priority", "low")["ok"], true);
+}
+
 TEST(Commands, ACapBelowADefaultRefusesOnlyWhoAsksForMore) {
   Settings settings;
   settings.caps.priority = Priority::kLow;
