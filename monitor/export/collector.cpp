@@ -143,8 +143,11 @@ Job Collector::see(const monitor::Job& job, Time now) {
           .stalled_ranks = monitor_.statistics().stalls.of(job).size()};
   if (job.knobs.limit > 0) out.limit = job.knobs.limit;
   const Usage::Sums& usage = monitor_.statistics().usage.of(job);
-  for (const std::size_t gpu : job.gpus.seen()) {
-    if (has_used(usage, gpu)) out.gpus.push_back(see(job, gpu));
+  // What it had on a GPU that it has left stays there.
+  for (const auto& [gpu, times] : usage.times) {
+    if (!has_used(usage, gpu)) continue;
+    out.gpus.push_back(see(job, gpu));
+    if (!job.gpus.seen().contains(gpu)) out.gpus.back().state = kEnded;
   }
   // One that has not begun is to be seen as well, once.
   if (out.gpus.empty() && !job.gpus.seen().empty())

@@ -133,7 +133,7 @@ ClientPlan member_plan(const ClientPlan& inside, const ClientPlan& whole, bool o
   out.wake = inside.wake || whole.wake;
   out.share_asked = inside.share_asked * whole.share_asked;
   out.cpu_burst_us = only ? whole.cpu_burst_us : -1;
-  out.divided = inside.divided || whole.divided;
+  out.divided = inside.had_ns >= 0 && (inside.divided || whole.divided);
   out.lost_ns = inside.had_ns > 0 ? whole.lost_ns : 0;
   return out;
 }

@@ -60,6 +60,10 @@ void Counters::count(const policy::Bursts& bursts, Seen& seen, BurstWaits& waits
   seen.bursts = bursts.count;
 }
 
+void Counters::joined(const Client& client, bool rejoins) {
+  for (const auto& [number, lane] : client.lanes) seen_[{client.id, number}].carries = rejoins;
+}
+
 void Counters::count(const Client& client) {
   if (client.observer) return;
   for (const auto& [number, lane] : client.lanes) {
@@ -67,10 +71,17 @@ void Counters::count(const Client& client) {
     OfGpu& sums = jobs_[client.job][lane.gpu];
     const MemoryReport memory = client.page->memory(number);
     const auto refused = static_cast<std::size_t>(refused_by(lane.refused_verdict));
+    const std::uint64_t out = came(seen.swapped_out_bytes, memory.moved_out_bytes);
+    const std::uint64_t in = came(seen.swapped_in_bytes, memory.moved_in_bytes);
+    const std::uint64_t refusals = came(seen.refusals, client.page->report(number).refusals);
+    const bool carried = seen.carries && (out | in | refusals) != 0;
+    if (!carried) {
+      sums.swapped_out_bytes += out;
+      sums.swapped_in_bytes += in;
+      sums.refusals[refused] += refusals;
+    }
+    seen.carries = seen.carries && !carried;
     sums.gate_openings += came(seen.gate_openings, lane.gate_opened);
-    sums.swapped_out_bytes += came(seen.swapped_out_bytes, memory.moved_out_bytes);
-    sums.swapped_in_bytes += came(seen.swapped_in_bytes, memory.moved_in_bytes);
-    sums.refusals[refused] += came(seen.refusals, client.page->report(number).refusals);
     count(client.page->gate(number).bursts, seen, sums.waits);
   }
 }

@@ -53,6 +53,8 @@ class Counters {
   using Gpus = std::map<std::size_t, OfGpu>;
 
   void begin() { on_ = true; }
+  // One that joins again carries over what it has counted, which is known already.
+  void joined(const Client& client, bool rejoins);
   void tick(const Registry& registry);
   // A process is about to go.
   void leaves(const Client& client);
@@ -62,6 +64,7 @@ class Counters {
   struct Seen {
     std::optional<std::uint32_t> bursts;
     std::uint64_t gate_openings = 0, refusals = 0, swapped_out_bytes = 0, swapped_in_bytes = 0;
+    bool carries = false;  // and has not carried them over yet
   };
   void count(const Client& client);
   static void count(const policy::Bursts& bursts, Seen& seen, BurstWaits& waits);

@@ -72,6 +72,16 @@ TEST(Islands, AnIslandIsOneJobBesideAnother) {
   for (const ClientPlan& each : plan.clients) EXPECT_EQ(each.closed, 0u);
 }
 
+TEST(Islands, OfAMemberWhoseTimeIsNotKnownNoneIsDivided) {
+  World world;
+  world.snapshot.clients = {client(1, Priority::kNormal), member(2, 1), member(3, 1), server(4, 1)};
+  for (int i = 0; i < 100; ++i) {
+    for (const ClientPlan& each : world.work({0, 1, 2}, milliseconds(1)).clients) {
+      EXPECT_TRUE(each.had_ns >= 0 || !each.divided) << each.client;
+    }
+  }
+}
+
 TEST(Islands, AMemberThatSleepsCountsForNothing) {
   World world;
   world.snapshot.clients = {client(1, Priority::kNormal), member(2, 1), member(3, 1), server(4, 1)};
