@@ -7,6 +7,7 @@
 
 #include "monitor/core/ancestry.h"
 #include "monitor/core/frames.h"
+#include "monitor/core/lanes.h"
 #include "monitor/core/observing.h"
 #include "monitor/islands/failures.h"
 #include "monitor/islands/members.h"
@@ -29,12 +30,15 @@ Job* Monitor::find_said(const std::string& id, const Peer& peer) {
 Job* Monitor::job_of(const Peer& peer, const wire::Hello& hello, const JobCard& said, Time now,
                      std::string& refused) {
   if (!parse_card(said, refused)) return nullptr;
+  const bool rejoins = (hello.flags & wire::kRejoin) != 0;
   if (said.job[0] != '\0') {
-    if (Job* job = find_said(said.job, peer)) return job;
+    if (Job* job = find_said(said.job, peer)) {
+      if (rejoins) take_over(*job, peer, said);
+      return job;
+    }
   }
   JobCard card = said;
   const Caps caps = caps_of(peer.owner());
-  const bool rejoins = (hello.flags & wire::kRejoin) != 0;
   if (!rejoins) fill_empty(card, default_card(peer.owner()));
   auto knobs = parse_card(card, refused);
   if (!knobs) return nullptr;
@@ -47,13 +51,32 @@ Job* Monitor::job_of(const Peer& peer, const wire::Hello& hello, const JobCard& 
   Job* job = registry_.make(card, *knobs, peer.owner(), now, refused);
   if (job == nullptr) return nullptr;
   islands::enter(registry_, *job);
-  note_begin(*job, peer.pid, now);
   if (!rejoins) job->asked = said;
+  job->made_anew = !rejoins;
   bound(*job);
   if (!over.empty()) {
     spdlog::warn("pid {} of {}: {}; it gets the cap", peer.pid, user_name(peer.uid), over);
   }
   return job;
+}
+
+// After a restart, a new process of the job may come before its older ones. It knows what the job
+// was started with. Theirs is what the job had: by their pages, in which `set` has its part.
+void Monitor::take_over(Job& job, const Peer& peer, JobCard card) {
+  const auto same = [&](pid_t pid) { return pid == peer.pid; };
+  bool ours = std::any_of(departed_.begin(), departed_.end(),
+                          [&](const auto& departed) { return same(departed.second.pid); });
+  for_clients(registry_, job, [&](const Client& client) { ours = ours || same(client.peer.pid); });
+  if (ours || peer.pid == 0 || !std::exchange(job.made_anew, false)) return;
+  std::string why;
+  set_text(card.job, job.id);
+  set_text(card.name, job.name);
+  auto knobs = parse_card(card, why);
+  if (!knobs) return;
+  const Owner owner = owner_of(job);
+  caps_of(owner).lower(owner, *knobs, card, gpus_.largest());
+  job.asked.reset();
+  change(job, card, *knobs, now_);
 }
 
 bool Monitor::see_gpus(Client& client, const wire::Hello& hello, Job& job) const {
@@ -155,9 +178,6 @@ Client* Monitor::join(const Peer& peer, const wire::Hello& hello, Time now, std:
   const bool sees_more = see_gpus(*fresh, hello, *job);
   Client& client = registry_.add(std::move(fresh));
   const bool rejoins = (hello.flags & wire::kRejoin) != 0;
-  had_a_job_ = true;
-  ledger_.joined(client, rejoins);
-  samples_.joined(registry_, gpus_, *job, now);
   job->place.add(place_of(peer.pid));
   // Where a site's Slurm has no cgroups the id is all there is. A user may choose that.
   if (job->place.slurm_job.empty()) job->place.slurm_job = slurm_job_named(said.job);
@@ -167,6 +187,12 @@ Client* Monitor::join(const Peer& peer, const wire::Hello& hello, Time now, std:
     drop_if_done(job->key);
     return nullptr;
   }
+  // From here on nothing refuses it.
+  had_a_job_ = true;
+  if (!has_begun(*job)) note_begin(*job, peer.pid, now);
+  ledger_.joined(client, rejoins);
+  samples_.joined(registry_, gpus_, *job, now);
+  statistics_.counters.joined(client, rejoins);
   // The same process may have had another connection: what it left in force is this client's now.
   const bool known = std::any_of(departed_.begin(), departed_.end(), [&](const auto& departed) {
     return departed.second.pid == peer.pid && peer.pid != 0;

@@ -101,7 +101,6 @@ Job* Monitor::create(const JobCard& card, const Owner& owner, pid_t creator,
   Job* job = registry_.make(card, *knobs, owner, now, why);
   if (job == nullptr) return nullptr;
   islands::enter(registry_, *job);
-  note_begin(*job, creator, now);
   job->gpus.create_for(gpus);
   job->asked = card;
   job->creator = creator;
@@ -113,6 +112,7 @@ Job* Monitor::create(const JobCard& card, const Owner& owner, pid_t creator,
   }
   why.clear();
   had_a_job_ = true;
+  note_begin(*job, creator, now);
   spdlog::info("job '{}' ({}) made for {}", job->name, job->id, user_name(owner.uid));
   return job;
 }
@@ -128,6 +128,11 @@ void Monitor::creator_died(JobKey key, std::optional<int> wait_status) {
 void Monitor::drop_if_done(JobKey key) {
   const Job* job = registry_.find(key);
   if (job == nullptr || job->creator != 0 || !job->clients.empty()) return;
+  // One that was refused when it was made leaves no trace.
+  if (!has_begun(*job)) {
+    memory_.forget(*job);
+    return registry_.drop(key);
+  }
   spdlog::info("job '{}' ended", job->name);
   statistics_.usage.ends(*job, statuses_, now_);
   ledger_.ends(*job, now_);
@@ -148,6 +153,7 @@ void Monitor::change(Job& job, const JobCard& card, const Knobs& knobs, Time now
   const bool memory_changes = job.knobs.memory != knobs.memory;
   job.card = card;
   job.knobs = knobs;
+  job.made_anew = false;
   for (const ClientId id : job.clients) {
     if (const Client* client = registry_.client(id)) client->page->set_card(card);
   }

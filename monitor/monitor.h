@@ -164,6 +164,7 @@ class Monitor {
  private:
   void bound(Job& job);  // by the caps of its owner
   void name_users_rules();
+  void take_over(Job& job, const Peer& peer, JobCard card);
   // `said`: the card of the Hello.
   Job* find_said(const std::string& id, const Peer& peer);
   Job* job_of(const Peer& peer, const wire::Hello& hello, const JobCard& said, Time now,
@@ -180,6 +181,8 @@ class Monitor {
   void forget_departed(pid_t pid);
   void drop_if_done(JobKey key);
   void note_begin(const Job& job, pid_t pid, Time now);
+  // Whether note_begin() told of it.
+  bool has_begun(const Job& job) const { return journal_.name_of(job.key) != nullptr; }
   void note_refused_memory(const Client& client, const wire::Charge& asked, std::size_t gpu,
                            std::uint32_t verdict, Time now);
   bool follow_jobs(Time now);

@@ -8,6 +8,7 @@
 #include <string>
 #include <thread>
 
+#include "tests/monitor/residency/migrations_scene.h"
 #include "tests/monitor/rig.h"
 
 namespace switchyard::monitor::test {
@@ -144,6 +145,51 @@ TEST_F(MetricsOf, ACounterKeepsWhatAProcessCountedThatHasGone) {
   a.lane().refusals = 3;
   rig.pass(milliseconds(200));
   EXPECT_EQ(row(collector.look(rig.now), "a")->sums.counters.refusals[3], 9u) << "two more";
+}
+
+TEST_F(MetricsOf, WhatAProcessCarriesOverIsNotCountedTwice) {
+  const Ask ask{.job = "a", .name = "a", .swappable = "yes"};
+  const Joined a = rig.runs(ask);
+  a.lane().refusals = 3;
+  a.shim.memory().moved_out_bytes = 500 * kMiB;
+  rig.pass(milliseconds(200));
+  const Joined again = rig.join(ask, 1000, 1, wire::kRejoin);
+  rig.monitor.left(a.id);
+  rig.pass(milliseconds(200));
+  again.lane().refusals = 3;
+  again.shim.memory().moved_out_bytes = 500 * kMiB;
+  rig.pass(milliseconds(200));
+  again.lane().refusals = 4;
+  again.shim.memory().moved_out_bytes = 600 * kMiB;
+  again.shim.open_context();
+  again.shim.launch();
+  rig.pass(milliseconds(200));
+  const auto seen = collector.look(rig.now);
+  const metrics::OnGpu* on = row(seen, "a");
+  ASSERT_NE(on, nullptr);
+  EXPECT_EQ(on->sums.counters.refusals[3], 4u);
+  EXPECT_EQ(on->sums.counters.swapped_out_bytes, 600 * kMiB);
+}
+
+TEST(MetricsOfMoves, WhatAJobHadOnTheGpuThatItLeftStays) {
+  Moves rig;
+  metrics::Collector collector(rig.monitor);
+  const Joined a = rig.process(kGiB);
+  a.client->lanes[0].had.known = true;
+  a.client->lanes[0].had.gpu_ns += 0.1e9;
+  rig.pass(milliseconds(200));
+  const double before = collector.look(rig.now).jobs[0].gpus[0].sums.gpu_seconds;
+  ASSERT_GT(before, 0);
+  ASSERT_EQ(rig.migrate()["ok"], true);
+  rig.leave({&a});
+  rig.land(a, 1);
+  rig.come({&a}, 1);
+  rig.pass(seconds(1));
+  const metrics::Snapshot seen = collector.look(rig.now);
+  ASSERT_EQ(seen.jobs.size(), 1u);
+  ASSERT_EQ(seen.jobs[0].gpus.size(), 2u);
+  EXPECT_GE(seen.jobs[0].gpus[0].sums.gpu_seconds, before);
+  EXPECT_EQ(seen.jobs[0].gpus[0].state, metrics::kEnded);
 }
 
 TEST_F(MetricsOf, AGateThatOpensIsASwitch) {

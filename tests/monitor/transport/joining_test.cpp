@@ -114,6 +114,33 @@ TEST(Joining, ATextThatMakesNoSenseIsRefusedWithItsForms) {
   EXPECT_TRUE(rig.monitor.registry().clients().empty());
 }
 
+// It asks again every two seconds.
+TEST(Joining, AJobThatIsRefusedMemoryLeavesNoTrace) {
+  Rig rig;
+  rig.pass(seconds(1));
+  history::Rows rows;
+  rig.monitor.ledger().records_to([&](history::Rows more) { rows.add(std::move(more), 100); },
+                                  [] { return 490'000 * 3600; });
+  const Joined other = rig.runs({.job = "other", .memory = "3GiB"});
+  const std::uint64_t newest = rig.monitor.journal().rare().newest();
+  const auto names = rig.monitor.journal().names().size();
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_NE(rig.refusal({.job = "j", .memory = "2GiB"}), "");
+    const json made = rig.ask({{"op", "create"}, {"pid", 0}, {"card", {{"memory", "2GiB"}}}});
+    EXPECT_EQ(made["ok"], false);
+    rig.pass(seconds(2));
+  }
+  EXPECT_EQ(rig.monitor.registry().jobs().size(), 1u);
+  EXPECT_EQ(rig.monitor.journal().names().size(), names);
+  EXPECT_EQ(rows.jobs.size(), 1u);
+  std::vector<HistoryEvent> events;
+  rig.monitor.journal().read(newest, events, 100);
+  for (const HistoryEvent& event : events) {
+    EXPECT_NE(event.kind, EventKind::kJobBegins);
+    EXPECT_NE(event.kind, EventKind::kJobEnds);
+  }
+}
+
 TEST(Joining, ANameInUseGetsANumber) {
   Rig rig;
   rig.join({.name = "train"});
@@ -179,6 +206,33 @@ TEST(Joining, ARestartedMonitorRebuildsTheJobFromWhatItsClientSays) {
   EXPECT_EQ(job->knobs.share.weight, 3);
   EXPECT_EQ(fresh.account().holding(after.id)->used(), kGiB) << "granted by force";
   EXPECT_EQ(fresh.account().charged(job->key), kGiB);
+}
+
+TEST(Joining, WhatWasSetBeforeARestartHoldsAlsoWhereANewProcessComesFirst) {
+  Rig rig;
+  const Ask started{.job = "j", .name = "x", .priority = "normal"};
+  const Joined fresh = rig.join(started);
+  const Ask set{.job = "j", .name = "x", .priority = "low", .memory = "2GiB"};
+  const Joined old = rig.join(set, 1000, 1, wire::kRejoin);
+  EXPECT_EQ(fresh.client->job, old.client->job);
+  EXPECT_EQ(rig.job()["priority"], "low");
+  EXPECT_EQ(fresh.lane().quota_bytes, 2 * kGiB);
+  EXPECT_STREQ(fresh.shim.card().priority, "low");
+  EXPECT_FALSE(old.client->other_settings);
+  // What is set from now on stays, whoever comes.
+  rig.ask({{"op", "set"}, {"target", "x"}, {"priority", "high"}});
+  rig.join(set, 1000, 1, wire::kRejoin);
+  EXPECT_EQ(rig.job()["priority"], "high");
+}
+
+TEST(Joining, AProcessOfThisMonitorThatComesAgainBringsNoOldSettings) {
+  Rig rig;
+  const Ask started{.job = "j", .name = "x", .priority = "low"};
+  const Joined a = rig.join(started), b = rig.join({.job = "j", .priority = "high"});
+  const wire::Hello again =
+      hello_of({.job = "j", .name = "x", .priority = "high"}, 1, wire::kRejoin);
+  rig.join_as(b.client->peer, again);
+  EXPECT_EQ(rig.job()["priority"], "low");
 }
 
 TEST(Joining, ARejoinIsTakenEvenWhereItsQuotaNoLongerFits) {
