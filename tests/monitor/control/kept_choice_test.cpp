@@ -59,6 +59,16 @@ TEST_F(KeptChoice, OutlivesTheMonitor) {
   EXPECT_EQ(slice_us, 4'000u);
 }
 
+TEST_F(KeptChoice, OfTheUsualSliceOutlivesAnOption) {
+  settings.rules.slice_us = 5'000;
+  {
+    Rig rig(1, 4 * kGiB, settings);
+    EXPECT_EQ(rig.ask({{"op", "policy"}, {"slice", "25ms"}})["ok"], true);
+  }
+  next(settings);
+  EXPECT_EQ(slice_us, 25'000u);
+}
+
 TEST_F(KeptChoice, OfAnOlderMonitorHasTheUsualSlice) {
   choose_fair();
   json kept = json::parse(std::ifstream(file()));

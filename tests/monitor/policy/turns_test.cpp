@@ -259,6 +259,30 @@ TEST(PolicyTurns, WhoDidNotConfirmASliceIsNotWaitedForUntilItDoes) {
   EXPECT_EQ(hand_over(1).clients[2].closed, abi::kClosedByTurn) << "but once it has confirmed";
 }
 
+TEST(PolicyTurns, TheTimeThatAHighHasIsNoPartOfAHandOver) {
+  EventLoop event_loop = busy_yard(2);
+  event_loop.snapshot.rules.slices = false;
+  event_loop.snapshot.rules.minimum = 0;  // the high may have all
+  event_loop[2].weight = 3;
+  event_loop[0].busy = false;
+  const auto look_on = [&](Time span) {
+    for (const std::size_t each : {0, 1, 2}) event_loop[each].progress += 1;  // none is drained
+    if (event_loop[0].busy) ++event_loop[0].work;
+    return later(event_loop, span);
+  };
+  const Turns& turns = event_loop.state.turns;
+  while (turns.phase != Turns::Phase::kDraining) look_on(milliseconds(1));
+  const double usual_ns = turns.handover_ns;
+  event_loop[0].busy = true;
+  for (int i = 0; i < 300; ++i) look_on(milliseconds(1));
+  ASSERT_EQ(turns.phase, Turns::Phase::kDraining);
+  event_loop[0].busy = false;
+  look_on(milliseconds(1));
+  EXPECT_EQ(turns.phase, Turns::Phase::kDraining) << "its work still runs";
+  while (turns.phase == Turns::Phase::kDraining) look_on(milliseconds(1));
+  EXPECT_LT(turns.handover_ns, usual_ns + 10e6);
+}
+
 TEST(PolicyTurns, ANewcomerIsArmedBeforeItComesInEveryKindOfTurns) {
   for (const int kind : {0, 1, 2}) {
     EventLoop event_loop{

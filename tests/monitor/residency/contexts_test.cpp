@@ -73,5 +73,20 @@ TEST_F(ContextsOf, RanksStay) {
   EXPECT_EQ(why(), "") << "it is alone in it";
 }
 
+TEST(ContextsOut, AJobWithoutMemoryThatLeavesIsSwappedOnceTheyHaveLeft) {
+  Rig rig;
+  const Joined a = rig.runs({.name = "x", .swappable = "yes"});
+  a.shim.memory().contexts = abi::kContextsMayLeave;
+  ASSERT_TRUE(rig.allocate(a, 64 * kMiB));
+  a.lane().used_bytes = 64 * kMiB;
+  const json asked = {{"op", "pause"}, {"target", "x"}, {"release", "true"}, {"contexts", "true"}};
+  ASSERT_TRUE(rig.ask(asked)["ok"]);
+  for (int i = 0; i < 3; ++i) rig.pass(milliseconds(200));
+  EXPECT_EQ(rig.job()["residency"], "moving");
+  a.shim.be_detached();
+  rig.pass(milliseconds(200));
+  EXPECT_EQ(rig.job()["residency"], "swapped");
+}
+
 }  // namespace
 }  // namespace switchyard::monitor::test

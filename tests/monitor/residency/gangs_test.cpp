@@ -161,6 +161,22 @@ TEST_F(Gangs, ResumingEndsIt) {
   EXPECT_NE(answer(Awaits::kDrained)["state"], "paused");
 }
 
+TEST_F(Gangs, TheEndOfAnEarlierPauseIsNoneOfTheNext) {
+  const auto pause = [&](json request) {
+    request.update({{"op", "pause"}, {"target", "x"}});
+    rig.ask(request);
+    for (int i = 0; i < 4; ++i) rig.pass(milliseconds(2));
+    ASSERT_TRUE(closed());
+  };
+  pause({{"timeout_seconds", "2s"}});
+  rig.pass(seconds(3));
+  ASSERT_FALSE(closed()) << "it is over";
+  pause({});
+  EXPECT_TRUE(rig.job()["pause_seconds"].is_null());
+  rig.pass(seconds(3));
+  EXPECT_TRUE(closed());
+}
+
 TEST_F(Gangs, MemoryLeavesAtACutThatIsKeptUntilAllHasLeft) {
   first.shim.swappable(64 * kMiB);
   second.shim.swappable(64 * kMiB);

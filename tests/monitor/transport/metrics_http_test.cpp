@@ -139,6 +139,16 @@ TEST_F(MetricsServer, TheOldestSilentPeerMakesRoom) {
   EXPECT_FALSE(second.readable(0)) << "the younger one stays";
 }
 
+TEST_F(MetricsServer, APeerThatStillReadsMakesNoRoom) {
+  page_ = std::make_shared<const std::string>(64u << 20, 'x');
+  begin({.connections = 1, .accept_every = milliseconds(1), .answer = seconds(60)});
+  const HttpPeer reads(kLocal, port_);
+  reads.say("GET /metrics HTTP/1.1\r\n\r\n");
+  ASSERT_TRUE(reads.readable(kHangMs));
+  EXPECT_EQ(ask("GET /metrics HTTP/1.1\r\n\r\n"), "") << "it is hung up on";
+  EXPECT_EQ(body_of(reads.rest()).size(), page_->size());
+}
+
 TEST_F(MetricsServer, AnEndWhilePeersWaitIsClean) {
   const HttpPeer silent(kLocal, port_);
   const HttpPeer another(kLocal, port_);

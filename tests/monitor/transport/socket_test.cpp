@@ -131,6 +131,16 @@ TEST(Socket, SoDoesOneOfAToolThatWasAnsweredBefore) {
   EXPECT_TRUE(tool.is_closed());
 }
 
+TEST(Socket, SoDoesOneOfAClient) {
+  SessionLimits limits;
+  limits.frame = std::chrono::seconds(1);
+  Running monitor({}, limits);
+  WireClient client(monitor.socket());
+  ASSERT_TRUE(client.join(hello_of({.name = "a"})));
+  client.send(make_frame(wire::kCharge, 1, wire::Charge{0, 0, 1}).substr(0, 20));
+  EXPECT_TRUE(client.is_closed());
+}
+
 TEST(Socket, AWaitingAnswerOutlivesItsJob) {
   Swapping it;
   std::thread dying([&] {

@@ -74,6 +74,18 @@ TEST_F(Ledger, WhatAContextOwnedGoesWithIt) {
   EXPECT_EQ(size(), 1500u);
 }
 
+// Notes whose places collide move up when one of them goes.
+TEST_F(Ledger, NoneOfAContextsNotesIsPassedOver) {
+  constexpr std::uint64_t kNotes = 2000;
+  std::mt19937_64 random(11);
+  for (std::uint64_t i = 0; i < kNotes; ++i) {
+    note(NoteKind::kPointer, random(), {.lane = 0, .bytes = 1, .owner = 7});
+  }
+  ASSERT_EQ(size(), kNotes);
+  EXPECT_EQ(take_owned(0, 7), kNotes);
+  EXPECT_EQ(size(), 0u);
+}
+
 TEST_F(Ledger, AHandleLivesWhileItIsReferredToOrMapped) {
   Charge charge;
   bool gone = true;

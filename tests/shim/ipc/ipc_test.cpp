@@ -356,6 +356,16 @@ TEST_F(LegacyIpc, WhatAContextOpenedEndsWithIt) {
   expect_last_freed(at);
 }
 
+TEST_F(LegacyIpc, WhatAContextOpenedStaysWhenOneOfAnotherGpuEnds) {
+  const CUdeviceptr at = allocate(kAsked);
+  const CUipcMemHandle handle = exported(at);
+  CUdeviceptr opened = 0;
+  ASSERT_EQ(open(opened, handle), CUDA_SUCCESS);
+  ipc::close_owned(1, memory::current_owner());
+  EXPECT_EQ(close(opened), CUDA_SUCCESS) << "it is open";
+  EXPECT_EQ(free(at), CUDA_SUCCESS);
+}
+
 TEST_F(LegacyIpc, WhatIsOpenedLooksLikeOneAllocation) {
   const CUdeviceptr at = allocate(kAsked);
   const CUipcMemHandle handle = exported(at);

@@ -55,6 +55,8 @@ TEST_F(SwappablePool, APoolOfAnotherGpuIsTakenWhereThatIsCurrent) {
   EXPECT_TRUE(swap::pooled::takes(pool, 8 * kMiB)) << "that GPU has it anyway";
   swap::pooled::access_given(pool, {CU_MEM_LOCATION_TYPE_DEVICE, {0}});
   EXPECT_FALSE(swap::pooled::takes(pool, 8 * kMiB));
+  swap::pooled::access_given(pool, {CU_MEM_LOCATION_TYPE_DEVICE, {1}});
+  EXPECT_FALSE(swap::pooled::takes(pool, 8 * kMiB)) << "the other GPU still has it";
   world_.device = 0;
   forget_lane();
 }
