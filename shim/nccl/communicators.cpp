@@ -213,7 +213,8 @@ int add(ncclComm_t comm, const Birth& birth) {
   begin_process();
   const Locked locked(g_state.lock);
   if (comm == nullptr) return only_count("its parent does not block, or its group makes too many");
-  if (birth.lane < 0) return only_count("its GPU is not managed");
+  const bool managed = birth.lane >= 0 && birth.lane < static_cast<int>(abi::kMaxGpus);
+  if (!managed) return only_count("its GPU is not managed");
   if (birth.id == 0) return only_count("ncclCommGrow has made it, or its parent is not watched");
   const unsigned slot = free_slot();
   if (slot == abi::kMostCommunicators) return count_beyond();

@@ -165,6 +165,18 @@ TEST_F(Communicators, AllOfOneProcessHaveAnIdOfTheirOwn) {
   EXPECT_NE(shown(more[0]).id.load(), shown(first_).id.load());
 }
 
+TEST_F(Communicators, OneOfAGpuWithoutALaneIsCountedAndNotWatched) {
+  ncclComm_t comms[] = {first_, second_, comm_at(0x3000)};
+  const int devices[] = {abi::kMaxGpus - 1, abi::kMaxGpus, abi::kMaxGpus + 40};
+  nccl::rules::init_all(NcclCall{}, comms, 3, devices);
+  EXPECT_EQ(shown(first_).use.load(), abi::kMaxGpus);
+  EXPECT_EQ(used(), 1u);
+  EXPECT_EQ(page().process.unwatched.load(), 2u);
+  EXPECT_EQ(nccl::communicators::find(second_), -1);
+  for (const ncclComm_t each : comms) nccl::rules::end(NcclCall{}, each);
+  EXPECT_EQ(page().process.unwatched.load(), 0u);
+}
+
 TEST_F(Communicators, ASplitIsNamedByItsParentItsNumberAndItsColour) {
   const auto split = [](ncclComm_t parent, int color, ncclComm_t child) {
     ncclComm_t out = child;
