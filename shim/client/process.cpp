@@ -64,7 +64,7 @@ bool has_begun() {
 }  // namespace
 SWITCHYARD_RESET(kPage, drop_page);
 
-__thread int t_lane = 0;
+__thread int t_lane = kAskForLane;
 
 bool map_page(int fd) {
   const int flags = fd >= 0 ? MAP_SHARED | MAP_FIXED : MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED;
@@ -102,7 +102,7 @@ int lane_index(const abi::Lane* lane) { return static_cast<int>(lane - page().la
 
 abi::Lane* find_current_lane() {
   if (disabled()) {
-    t_lane = -1;
+    t_lane = kLanesDisabled;
     return nullptr;
   }
   begin_process();
@@ -112,7 +112,7 @@ abi::Lane* find_current_lane() {
     return nullptr;
   }
   abi::Lane* lane = lane_of_device(device);
-  t_lane = lane != nullptr ? device + 1 : -1;
+  t_lane = lane != nullptr ? device + 1 : kBeyondLanes;
   return lane;
 }
 

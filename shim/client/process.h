@@ -58,7 +58,11 @@ inline bool is_served(abi::SectionId id) {
   return served == 0 || (served & 1u << static_cast<std::uint32_t>(id)) != 0;
 }
 
-// The calling thread's lane + 1; 0: ask the driver; -1: none (disabled, or beyond kMaxGpus).
+// What t_lane says where it says no lane. A GPU beyond kMaxGpus has none, but the thread may change
+// to another GPU. In a library that is disabled nothing ever has one.
+inline constexpr int kAskForLane = 0, kLanesDisabled = -1, kBeyondLanes = -2;
+
+// The calling thread's lane + 1, or one of those.
 // Not thread_local: g++ 11 reads that of another file by way of a function, constinit or not. So it
 // is one instruction (-ftls-model=initial-exec).
 extern __thread int t_lane;
@@ -75,7 +79,7 @@ inline abi::Lane* current_lane() {
 
 // The calling thread's context changed: ask again at its next work.
 inline void forget_lane() {
-  if (t_lane > 0) t_lane = 0;
+  if (t_lane != kLanesDisabled) t_lane = kAskForLane;
 }
 
 // A word of one page into another's.

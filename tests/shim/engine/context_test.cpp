@@ -225,6 +225,22 @@ TEST_F(Contexts, ThePrimaryOneIsMadeAgainOnlyOnceTheBooksOfTheLastAreRight) {
   expect_balanced();
 }
 
+TEST_F(Contexts, AThreadThatLeavesAGpuWithoutALaneIsManagedAgain) {
+  const auto use = [this](int device) {
+    const auto original = [&](CUcontext) {
+      world_.device = device;
+      return CUDA_SUCCESS;
+    };
+    return rules::current_changes(original, kHandle);
+  };
+  EXPECT_EQ(use(abi::kMaxGpus), CUDA_SUCCESS);
+  EXPECT_EQ(current_lane(), nullptr);
+  world_.device = 0;
+  EXPECT_EQ(current_lane(), nullptr) << "nobody asks again for each call";
+  use(0);
+  EXPECT_EQ(current_lane(), &lane());
+}
+
 TEST_F(Contexts, APoolOfAHandleThatWasAnothersKeepsItsOwn) {
   const CUmemoryPool pool = pool_number(7);
   CUmemPoolProps properties{};
