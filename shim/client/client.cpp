@@ -92,6 +92,17 @@ bool card_fits() {
   return false;
 }
 
+// Says if not. A monitor would refuse all memory on a GPU that Hello did not name.
+bool gpus_have_names() {
+  static Once said;
+  if (!known_gpus().nameless) return true;
+  log_once(said, refusal_level(),
+           "the driver does not tell the UUIDs of GPUs: this process runs unmanaged; use a driver "
+           "of CUDA 11.4 or newer");
+  g_state.refused.store(true, std::memory_order_relaxed);
+  return false;
+}
+
 void say_settings_are_ignored() {
   static Once said;
   char names[256];
@@ -107,6 +118,7 @@ void say_settings_are_ignored() {
 // pre: `lock` is held. Connects, says Hello and takes the page over.
 bool connect_and_join(std::uint32_t flags) {
   if ((flags & wire::kRejoin) == 0 && !card_fits()) return false;
+  if ((flags & wire::kObserver) == 0 && !gpus_have_names()) return false;
   const int fd = connect_monitor(was_client());
   if (fd < 0) return false;
   wire::Hello hello{};

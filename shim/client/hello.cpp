@@ -71,10 +71,13 @@ void exchange_known_gpus(const std::uint8_t (&one)[16], const std::uint8_t (&oth
 
 void ask_for_gpus() {
   int count = 0;
-  if (g_state.gpus.count != 0 || driver().cuDeviceGetCount == nullptr ||
-      driver().cuDeviceGetCount(&count) != CUDA_SUCCESS) {
+  const Driver& calls = driver();
+  if (g_state.gpus.count != 0 || calls.cuDeviceGetCount == nullptr ||
+      calls.cuDeviceGetCount(&count) != CUDA_SUCCESS) {
     return;
   }
+  g_state.gpus.nameless = calls.cuDeviceGetUuid_v2 == nullptr;
+  if (g_state.gpus.nameless) return;
   g_state.gpus.seen = static_cast<std::uint32_t>(count);
   if (count > static_cast<int>(abi::kMaxGpus)) {
     log_line(
@@ -88,8 +91,8 @@ void ask_for_gpus() {
   for (int i = 0; i < count; ++i) {
     CUdevice device = 0;
     CUuuid uuid{};
-    if (driver().cuDeviceGet(&device, i) != CUDA_SUCCESS ||
-        driver().cuDeviceGetUuid_v2(&uuid, device) != CUDA_SUCCESS) {
+    if (calls.cuDeviceGet(&device, i) != CUDA_SUCCESS ||
+        calls.cuDeviceGetUuid_v2(&uuid, device) != CUDA_SUCCESS) {
       break;
     }
     ::memcpy(g_state.gpus.uuid[i], &uuid, sizeof(g_state.gpus.uuid[i]));

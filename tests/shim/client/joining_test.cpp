@@ -47,6 +47,16 @@ TEST_F(Joining, TheFirstHelloTellsTheCardTheGpusAndNoUse) {
   process().used_bytes[0] = 0;
 }
 
+// Before CUDA 11.4.
+TEST_F(Joining, ADriverThatTellsNoUuidsLeavesTheProcessUnmanaged) {
+  if (!fresh()) return;  // the GPUs are asked for once
+  g_driver.cuDeviceGetUuid_v2 = nullptr;
+  monitor();
+  EXPECT_FALSE(join());
+  EXPECT_FALSE(rejoin()) << "nor does the service thread";
+  EXPECT_FALSE(current().has_client());
+}
+
 TEST_F(Joining, ThePageIsTheMonitors) {
   monitor();
   join_it();
