@@ -11,7 +11,7 @@ namespace {
 bool wait_for(CUstream one, CUstream other) {
   const swap::pooled::Order order{other, false};
   swap::FreePoint place;
-  if (swap::pooled::place_of(order, place) != CUDA_SUCCESS ||
+  if (!swap::pooled::may_stand_behind() || swap::pooled::place_of(order, place) != CUDA_SUCCESS ||
       !swap::pooled::stand_behind(place, order)) {
     return false;
   }

@@ -88,5 +88,16 @@ TEST_F(GroupStreams, ThoseOfOneCommunicatorAloneAreLeftToNccl) {
   EXPECT_EQ(g_streams[stream(2)], Behind{stream(2)});
 }
 
+// Before CUDA 12.0.
+TEST_F(GroupStreams, OfADriverThatDoesNotNumberStreamsGoOnApart) {
+  g_driver.cuStreamGetId = nullptr;
+  g_driver.cuStreamGetId_ptsz = nullptr;
+  fill({stream(1), stream(2)});
+  for (const std::uintptr_t i : {1, 2}) nccl::group_streams::note(5, stream(i), i == 1);
+  nccl::group_streams::join();
+  EXPECT_EQ(g_streams[stream(1)], Behind{stream(1)});
+  EXPECT_EQ(g_streams[stream(2)], Behind{stream(2)});
+}
+
 }  // namespace
 }  // namespace switchyard::shim
