@@ -137,6 +137,15 @@ bool look(NoteKind kind, std::uint64_t key, Charge& charge) {
   return true;
 }
 
+std::uint64_t next(NoteKind kind, std::uint64_t from, std::uint64_t end) {
+  const Locked locked(g_state.lock);
+  for (std::uint64_t i = 0; i < g_state.capacity; ++i) {
+    const Note& note = g_state.places[i];
+    if (note.kind == kind && note.key >= from && note.key < end) end = note.key;
+  }
+  return end;
+}
+
 void stays(NoteKind kind, std::uint64_t key, Stays why) {
   const Locked locked(g_state.lock);
   Note* found = existing(kind, key);

@@ -51,6 +51,9 @@ bool take(NoteKind kind, std::uint64_t key, Charge& charge);
 // Reads a note.
 bool look(NoteKind kind, std::uint64_t key, Charge& charge);
 
+// The lowest key of a kind in [from, end); `end`: there is none. Goes through the whole table.
+std::uint64_t next(NoteKind kind, std::uint64_t from, std::uint64_t end);
+
 // Why it stays from here on. Without a note: nothing.
 void stays(NoteKind kind, std::uint64_t key, Stays why);
 

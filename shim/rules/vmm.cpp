@@ -54,11 +54,15 @@ Unmapping::Unmapping(std::uint64_t address, std::uint64_t size) {
   // Mappings that we did not note (the host's) leave gaps; every mapping starts at a multiple of
   // the smallest granularity of any GPU and host.
   constexpr std::uint64_t kStep = 64 * 1024;
+  // The size may be nonsense, and without end. A look at all notes is worth so many steps.
+  constexpr unsigned kMostSteps = 4096;
   const std::uint64_t end = address + size;
-  while (address < end) {
+  for (unsigned steps = 1; address < end;) {
     Piece piece;
     if (!take(address, piece)) {
-      address += kStep;
+      const bool skips = steps++ % kMostSteps == 0;
+      const std::uint64_t step = std::min(kStep, end - address);
+      address = skips ? ledger::next(ledger::NoteKind::kMapping, address, end) : address + step;
       continue;
     }
     if (!keep(piece)) {

@@ -115,6 +115,34 @@ TEST_F(Vmm, UnmapSkipsWhatWeDidNotMap) {
   EXPECT_EQ(used(), 0u);
 }
 
+TEST_F(Vmm, AnUnmapOfMoreThanThereIsEndsAtOnceAndChangesNothing) {
+  const Handle handle = create(2 * kMiB);
+  map(kVa, 2 * kMiB, handle);
+  release(handle);
+  const auto refuse = [](CUdeviceptr, size_t) { return CUDA_ERROR_INVALID_VALUE; };
+  for (const CUdeviceptr at : {CUdeviceptr{0}, kVa, kVa + 2 * kMiB}) {
+    EXPECT_EQ(rules::unmap_memory(refuse, at, 1ull << 62), CUDA_ERROR_INVALID_VALUE);
+    EXPECT_EQ(rules::unmap_memory(refuse, at, UINT64_MAX - at), CUDA_ERROR_INVALID_VALUE);
+  }
+  EXPECT_EQ(used(), 2 * kMiB);
+  unmap(kVa, 2 * kMiB);
+  EXPECT_EQ(used(), 0u);
+}
+
+TEST_F(Vmm, UnmapFindsWhatLiesBehindALongGap) {
+  constexpr std::uint64_t kGap = 8 * kMiB * 1024;
+  for (const std::uint64_t at : {kGap, 2 * kGap, 3 * kGap}) {
+    const Handle handle = create(2 * kMiB);
+    map(kVa + at, 2 * kMiB, handle);
+    release(handle);
+  }
+  EXPECT_EQ(used(), 6 * kMiB);
+  unmap(kVa, 3 * kGap);
+  EXPECT_EQ(used(), 2 * kMiB) << "the last one begins where it ends";
+  unmap(kVa, 4 * kGap);
+  EXPECT_EQ(used(), 0u);
+}
+
 TEST_F(Vmm, ARetainedHandleIsChargedOnceAndReleasedTwice) {
   const Handle handle = create(2 * kMiB);
   map(kVa, 2 * kMiB, handle);
