@@ -7,6 +7,7 @@
 #include "shim/memory/account.h"
 #include "shim/nccl/norms.h"
 #include "shim/no_cancel.h"
+#include "shim/swap/memory/peers.h"
 #include "shim/work_guard.h"
 
 namespace switchyard::shim::rules {
@@ -88,6 +89,11 @@ void work_gone(int device, std::uint64_t owner) {
   if (device >= 0 && device < static_cast<int>(abi::kMaxGpus)) {
     nccl::norms::context_gone(static_cast<unsigned>(device), owner);
   }
+}
+
+void reach_peers(int device) {
+  const auto lane = static_cast<unsigned>(device);
+  if (lane < swap::lanes()) swap::peers::context_made(lane);
 }
 
 void context_made(int device) {

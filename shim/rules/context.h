@@ -26,6 +26,9 @@ void contexts_changed(int device, int change);
 // The context has ended, and its work with it (owner: memory/owner.h).
 void work_gone(int device, std::uint64_t owner);
 
+// The GPU has a context now, and is given access to the memory of others (swap/memory/peers.h).
+void reach_peers(int device);
+
 // The mover has a context to copy by, and one that may have to leave though no memory can.
 void context_made(int device);
 
@@ -75,6 +78,8 @@ CUresult primary_retain(Original original, CUcontext* context, CUdevice device) 
     const swap::PrimaryHeld held(device);
     before = primary_active(device);
     result = original(context, device);
+    // The next one that retains it may use the memory of other GPUs at once.
+    if (result == CUDA_SUCCESS && !before) reach_peers(device);
   }
   if (result == CUDA_SUCCESS && !before) {
     contexts_changed(device, +1);

@@ -61,10 +61,11 @@ bool all_reach(unsigned gpus) {
 
 void context_made(unsigned lane) {
   const std::uint32_t bit = 1u << lane;
+  const memory::Relaxed relaxed;
+  // The second of two waits here until the first has given all.
+  const RangesLock held;
   // Before the table is gone through: what comes meanwhile has the access already.
   if ((g_state.lanes.fetch_or(bit, std::memory_order_seq_cst) & bit) != 0) return;
-  const memory::Relaxed relaxed;
-  const RangesLock held;
   for (std::size_t i = 0; i < count(); ++i) {
     if (at(i).lane != lane && access_of(at(i)).peers) give(lane, at(i));
   }

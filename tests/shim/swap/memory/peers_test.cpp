@@ -2,7 +2,12 @@
 #include "shim/swap/memory/peers.h"
 
 #include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <future>
+#include <thread>
 
+#include "shim/rules/context.h"
 #include "shim/rules/stream_ordered.h"
 #include "shim/swap/calls/pooled.h"
 #include "shim/swap/memory/range_table.h"
@@ -108,6 +113,69 @@ TEST_F(Peers, WhatAProgramMappedHasTheAccessThatItGave) {
   const swap::Range mapped{.use = swap::Use::kMapped};
   EXPECT_FALSE(swap::access_of(mapped).peers);
   EXPECT_TRUE(swap::access_of({.use = swap::Use::kLive}).peers);
+}
+
+// `first` and `next` have a context of GPU 1 each, and `next` comes while the driver is asked to
+// give the GPU access. Whether it could go on before that was done.
+std::promise<void> g_asked;
+std::atomic<bool> g_went_on{false};
+template <typename First, typename Next>
+bool overtakes(First first, Next next) {
+  g_asked = {};
+  g_went_on.store(false);
+  static std::atomic<bool> given{false};
+  given.store(false);
+  g_driver.cuMemSetAccess = [](CUdeviceptr, size_t, const CUmemAccessDesc*, size_t) {
+    g_asked.set_value();
+    // Time enough for one that does not wait; one that waits comes later, however long this is.
+    for (int i = 0; i < 100 && !g_went_on.load(); ++i) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    given.store(true);
+    return CUDA_SUCCESS;
+  };
+  bool overtook = false;
+  std::thread second([&] {
+    g_asked.get_future().wait();
+    next();
+    overtook = !given.load();
+    g_went_on.store(true);
+  });
+  first();
+  if (!given.load()) g_asked.set_value();  // nobody asked the driver
+  second.join();
+  return overtook;
+}
+
+TEST_F(Peers, WhoHasAContextOfAGpuNextFindsAllReached) {
+  peers::context_made(0);
+  const CUdeviceptr at = allocate(4 * kMiB);
+  const auto make = [] { peers::context_made(1); };
+  EXPECT_FALSE(overtakes(make, make));
+  EXPECT_EQ(free(at), CUDA_SUCCESS);
+}
+
+TEST_F(Peers, WhoRetainsThePrimaryContextNextFindsAllReached) {
+  static std::atomic<bool> active{false};
+  active.store(false);
+  g_driver.cuDevicePrimaryCtxGetState = [](CUdevice, unsigned* flags, int* out) {
+    *flags = 0;
+    *out = active.load() ? 1 : 0;
+    return CUDA_SUCCESS;
+  };
+  peers::context_made(0);
+  const CUdeviceptr at = allocate(4 * kMiB);
+  const auto retain = [] {
+    CUcontext context = nullptr;
+    const auto original = [](CUcontext* out, CUdevice device) {
+      active.store(true);
+      *out = primary_of(device);
+      return CUDA_SUCCESS;
+    };
+    EXPECT_EQ(rules::primary_retain(original, &context, 1), CUDA_SUCCESS);
+  };
+  EXPECT_FALSE(overtakes(retain, retain));
+  EXPECT_EQ(free(at), CUDA_SUCCESS);
 }
 
 // Work of its own GPU goes on.
