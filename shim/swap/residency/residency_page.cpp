@@ -3,6 +3,7 @@
 #include <pthread.h>
 #include <string.h>
 
+#include <algorithm>
 #include <atomic>
 
 #include "shim/checkpoint/steps.h"
@@ -105,6 +106,15 @@ void count(unsigned lane, const Moved& moved, abi::Word64 abi::Memory::*directio
   memory.spared_bytes.fetch_add(moved.skipped, std::memory_order_relaxed);
 }
 
+// It began without a monitor, and nothing was noted of what its contexts may reach.
+bool has_begun_unmanaged(unsigned gpus) {
+  if (process().swappable.load(std::memory_order_relaxed) != 0) return false;
+  const abi::Lane* const lanes = page().lanes;
+  return std::any_of(lanes, lanes + gpus, [](const abi::Lane& lane) {
+    return lane.contexts.load(std::memory_order_relaxed) != 0;
+  });
+}
+
 }  // namespace
 
 void choose_swappable(unsigned gpus) {
@@ -112,6 +122,7 @@ void choose_swappable(unsigned gpus) {
   if (calls_may_pass_unseen()) return;
   // Nobody waits for work on a GPU without a lane, and that may use the memory of the others.
   if (gpus > abi::kMaxGpus || !peers::all_reach(gpus)) return;
+  if (has_begun_unmanaged(gpus)) return;
   for (unsigned lane = 0; lane < gpus; ++lane) {
     page().residencies[lane].answered.store(abi::kAnswersNone, std::memory_order_relaxed);
     page().memories[lane].contexts.store(

@@ -56,6 +56,23 @@ TEST_F(MoverBetween, MemoryIsSwappableWhereTheJobSaysSoAndTheProcessSeesOneGpu) 
   EXPECT_FALSE(chosen("", 1));
 }
 
+// Its contexts are not known as peers, so memory that moves would be out of their reach.
+TEST_F(MoverBetween, AProcessThatHasBegunWithoutAMonitorStaysAsItIs) {
+  const auto chosen = [](unsigned swappable) {
+    process().swappable.store(swappable);
+    page().lanes[0].attention.store(0);
+    write_card(page(), &JobCard::swappable, "yes");
+    swap::residency_page::choose_swappable(1);
+    return process().swappable.load() != 0;
+  };
+  page().lanes[0].contexts.store(1);
+  EXPECT_FALSE(chosen(0));
+  EXPECT_TRUE(chosen(1)) << "it was managed before";
+  EXPECT_NE(page().lanes[0].attention.load() & abi::kSwappable, 0u);
+  page().lanes[0].contexts.store(0);
+  EXPECT_TRUE(chosen(0));
+}
+
 TEST_F(MoverBetween, UnderADriverWithUnknownCallsNoMemoryIsSwappable) {
   static int version;
   g_driver.cuDriverGetVersion = [](int* out) {
