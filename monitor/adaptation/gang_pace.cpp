@@ -28,7 +28,7 @@ bool stands_still(const Registry& registry, const Job& job) {
   return job.restraint->held || is_held_beyond_gates(registry, job);
 }
 
-// The GPUs where each job has a context. They are read once: a page says something else at any time.
+// The GPUs where each job has a context. They are read once: pages change at any time.
 using UsedGpus = std::map<JobKey, std::set<std::size_t>>;
 
 UsedGpus used_by_all(const Registry& registry) {

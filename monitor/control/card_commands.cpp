@@ -136,7 +136,7 @@ json create_job(Monitor& monitor, const Peer& peer, const json& request, Time no
   return out;
 }
 
-// What the caps have against what is asked for. What a job has already stays.
+// Why the caps refuse it; empty: they don't. A job keeps its other settings, whatever they are.
 std::string over_the_caps(const Monitor& monitor, const Peer& peer, const json& request,
                           Knobs knobs, std::uint64_t gpu_bytes) {
   if (!request.contains("priority")) knobs.priority = Priority::kLow;

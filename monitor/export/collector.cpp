@@ -143,7 +143,7 @@ Job Collector::see(const monitor::Job& job, Time now) {
           .stalled_ranks = monitor_.statistics().stalls.of(job).size()};
   if (job.knobs.limit > 0) out.limit = job.knobs.limit;
   const Usage::Sums& usage = monitor_.statistics().usage.of(job);
-  // What it had on a GPU that it has left stays there.
+  // Also a GPU that it has left: its counters stay.
   for (const auto& [gpu, times] : usage.times) {
     if (!has_used(usage, gpu)) continue;
     out.gpus.push_back(see(job, gpu));

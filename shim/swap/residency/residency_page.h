@@ -16,9 +16,9 @@
 
 namespace switchyard::shim::swap::residency_page {
 
-// Decides once, before the process allocates any memory, whether that may be moved. It may not
-// where the process's GPUs cannot reach each other, or where it has contexts from before it joined
-// first; it sees `gpus` of them. pre: joined.
+// Decides once, before the process allocates any memory, whether that may be moved. It sees `gpus`
+// GPUs. Memory stays where these cannot reach each other, and in a process that had contexts before
+// it joined first. pre: joined.
 void choose_swappable(unsigned gpus);
 
 // Swappable memory of a GPU, wherever it is, and what of it is on the device.

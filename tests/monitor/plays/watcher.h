@@ -1,5 +1,5 @@
-// What is noted of a monitor in four columns: the words that its processes read (orders), answers to
-// people (listing), events, and the ledger and metrics (bills).
+// Notes what a monitor does, in four columns. Orders are the words that its processes read, and
+// listings are its answers to people. Events and bills (ledger and metrics) are what it keeps.
 //
 // Threading: one thread, the test's.
 #pragma once

@@ -1,5 +1,5 @@
-// Plays: a process's movers among orders of any kind, failures of the driver, other monitors, and an
-// application that allocates, works and has contexts begin and end. mover_plays.txt is the record
+// Plays: a process's movers among orders of any kind and failures of the driver. Monitors change.
+// The application allocates, works, and has contexts begin and end. mover_plays.txt is the record
 // (tests/support/plays.h), which this renews, as record.txt:
 //
 //   SWITCHYARD_PLAYS=FOLDER build/shim_mover_test --gtest_filter='*MoverPlays.*'
@@ -22,7 +22,7 @@ constexpr unsigned kPlays = 12;
 constexpr unsigned kParts = 4;
 constexpr unsigned kSteps = 60;  // of each part
 
-// What the orders of a play are about.
+// Of the orders of a play.
 enum Theme : unsigned { kLimits, kTwoGpus, kParks, kContexts, kThemes };
 
 class MoverPlays : public MoverTest, public ::testing::WithParamInterface<unsigned> {
