@@ -17,7 +17,9 @@
 #include "switchyard/fd.h"
 #include "switchyard/paths.h"
 #include "switchyard/version.h"
+#include "tests/tools/fake_monitor.h"
 #include "tools/doctor/around.h"
+#include "tools/doctor/doctor.h"
 
 namespace switchyard::tools {
 namespace {
@@ -140,9 +142,10 @@ TEST(Installation, SocketsThatNobodyServesAreFindings) {
   ASSERT_EQ(checks.size(), 4u);
   EXPECT_EQ(checks[0].remedy, "rm /tmp/switchyard-7/monitor.sock");
   EXPECT_EQ(checks[1].remedy, "sudo systemctl restart switchyardd.socket");
-  EXPECT_EQ(checks[2].remedy, "sudo rm -r /run/switchyard");
+  EXPECT_EQ(checks[2].remedy, "sudo rm /run/switchyard/monitor.sock");
   EXPECT_NE(checks[3].what.find(kSystemMark), std::string::npos);
-  EXPECT_EQ(checks[3].remedy, "sudo rm -r /run/switchyard");
+  EXPECT_EQ(checks[3].remedy, "sudo rm /run/switchyard/system")
+      << "the folder may be that of a monitor that lives";
   EXPECT_TRUE(all_ok(check_places({{kSystemSocket, false, true, true}})))
       << "an administrator has stopped it";
 }
@@ -312,6 +315,31 @@ TEST_F(Around, ASocketIsDeadOnceNobodyListens) {
   EXPECT_FALSE(places[0].refuses);
   EXPECT_FALSE(places[1].refuses);
   EXPECT_TRUE(places[1].only_marked);
+}
+
+// The started monitor is another process: a program moves a listening socket to its place.
+TEST_F(Around, ASocketThatDoctorsOwnMonitorTakesIsNotStale) {
+  const auto monitor = FakeMonitor::answering([](const json&) -> json {
+    return {{"ok", true}, {"version", "1"}};
+  });
+  const std::string own = root_ + "/run/monitor.sock";
+  listens(own);
+  fs::permissions(root_ + "/run", fs::perms::owner_all);
+  const std::string program = has("/bin/switchyardd", "#!/bin/sh\n/bin/mv -f " + monitor.socket() +
+                                                          " " + own + "\nexec /bin/sleep 2\n");
+  fs::permissions(program, fs::perms::owner_all);
+  ::setenv("PATH", (root_ + "/bin").c_str(), 1);
+  const CommandEnd end = run_command(own, {&add_doctor}, {"doctor", "--no-probe", "--json"});
+  fs::rename(own, monitor.socket());
+  const json found = json::parse(end.out);
+  bool answers = false;
+  for (const json& check : found["checks"]) {
+    answers = answers || check["name"] == "monitor";
+    if (check["name"] == "stale sockets") {
+      EXPECT_EQ(check["what"].get<std::string>().find(own), std::string::npos) << check;
+    }
+  }
+  EXPECT_TRUE(answers) << end.out << end.err;
 }
 
 TEST_F(Around, ALibraryThatAProcessStillHasIsFoundInItsMaps) {

@@ -16,7 +16,7 @@ namespace switchyard::tools {
 
 Installation look_at_installation(const std::string& root = {});
 Preloads look_at_preloads(const std::string& root = {});
-// Before a monitor is started, which takes the place of a socket that was left.
+// After a monitor is started, which takes the place of a socket that was left.
 std::vector<Place> look_at_places(const std::string& root = {});
 // `jobs`: as `ps` lists them. Processes of other users are only seen by root.
 std::vector<OldLibrary> look_at_job_libraries(const nlohmann::json& jobs);

@@ -114,13 +114,14 @@ int doctor(const Options& options) {
   report.add(check_installation(installation));
   report.add(check_units(installation));
   report.add(check_stale_preloads(look_at_preloads()));
-  report.add(check_places(look_at_places()));
   const DriverReport driver = ask_driver();
   report.add(check_driver(driver));
   report.add(check_calls(driver, kKnownVersion));
   const char* preload = std::getenv("LD_PRELOAD");
   report.add(check_preloads(preload != nullptr ? preload : "", contents("/etc/ld.so.preload")));
   auto monitor = connect_or_start();
+  // A monitor that was just started has taken the place of a socket that was left.
+  report.add(check_places(look_at_places()));
   if (monitor) {
     check_through_monitor(report, *monitor, !options.no_probe && driver.devices > 0);
   } else {

@@ -140,16 +140,17 @@ std::vector<Check> check_places(const std::vector<Place>& places) {
   constexpr char kName[] = "stale sockets";
   std::vector<Check> out;
   for (const Place& place : places) {
-    const std::string systems = place.has_unit ? "sudo systemctl restart switchyardd.socket"
-                                               : fmt::format("sudo rm -r {}", kSystemFolder);
     if (place.refuses) {
+      const bool systems = place.socket == kSystemSocket;
       out.push_back({kName, Verdict::kWarn, fmt::format("nobody listens at {}", place.socket),
-                     place.socket == kSystemSocket ? systems : "rm " + place.socket});
+                     systems && place.has_unit
+                         ? "sudo systemctl restart switchyardd.socket"
+                         : fmt::format("{}rm {}", systems ? "sudo " : "", place.socket)});
     } else if (place.only_marked && !place.has_unit) {
       out.push_back({kName, Verdict::kWarn,
                      fmt::format("{} says that the machine has a monitor, and no unit starts one",
                                  kSystemMark),
-                     systems});
+                     fmt::format("sudo rm {}", kSystemMark)});
     }
   }
   return findings_or(std::move(out), kName, "none");
