@@ -49,5 +49,17 @@ TEST(CommandWords, AnOptionIsNoValueOfTheOneBeforeIt) {
   EXPECT_EQ(tried({"--share", "-1"}).share, "-1") << "a bad number is for the option to refuse";
 }
 
+TEST(CommandWords, AnEmptyValueIsNotTheSameAsNone) {
+  for (const std::vector<std::string>& words :
+       {std::vector<std::string>{"--share", ""}, {"--share", "", "name"}}) {
+    const Said said = tried(words);
+    EXPECT_EQ(said.code, kUsage);
+    EXPECT_EQ(said.err,
+              "switchyard: --share: the value is empty: give one, or leave the option out; see "
+              "`switchyard try --help`\n");
+  }
+  EXPECT_EQ(tried({"name"}).code, kOk);
+}
+
 }  // namespace
 }  // namespace switchyard::tools

@@ -326,6 +326,11 @@ TEST(PsCommand, BadWordsAreErrors) {
 // Not by the clock: what grows with the jobs is the number of parts alone.
 TEST(PsCommand, ThreeHundredJobsAreOneRequestForEachPartAndOneForTheGpus) {
   json many = json::array();
+  for (const char* option : {"--user", "--gpu", "--state"}) {
+    const Said said = ps({"-q", option, ""}, jobs());
+    EXPECT_EQ(said.code, kUsage) << option;
+    EXPECT_EQ(said.out, "") << option << " selects all jobs";
+  }
   for (int i = 0; i < 300; ++i) {
     many.push_back(
         job("n" + std::to_string(i), "eve", "running", "running", {gpu(0, kGiB)}, 5, ""));

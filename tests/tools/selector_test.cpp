@@ -127,6 +127,7 @@ TEST(Selector, ABadValueOfAnOptionIsAnError) {
   EXPECT_EQ(meant(options("", "first", ""))[0].rfind("error 2: --gpu cannot be 'first'", 0), 0u);
   EXPECT_EQ(meant(options("", "GPU-", ""))[0].rfind("error 2: --gpu cannot be 'GPU-'", 0), 0u)
       << "every UUID begins so";
+  EXPECT_EQ(meant(options(",", "", ""))[0].rfind("error 2: --user cannot be ','", 0), 0u);
 }
 
 TEST(Selector, APatternIsWhatNamesNoJobAlone) {

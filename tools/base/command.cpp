@@ -125,7 +125,11 @@ Subcommand& Subcommand::option(const char* name, const char* type, const Take& t
 
 Subcommand& Subcommand::option(const char* name, const char* type, std::string& out,
                                const std::string& meaning) {
-  app_.add_option(name, out, meaning)->type_name(type);
+  // CLI11 makes none of an empty value: a script's variable that is not set would select all jobs.
+  const auto refuse_empty = [](const std::string& text) -> std::string {
+    return text.empty() ? "the value is empty: give one, or leave the option out" : "";
+  };
+  app_.add_option(name, out, meaning)->type_name(type)->check(refuse_empty);
   return *this;
 }
 

@@ -106,6 +106,9 @@ bool fits_gpu(const json& job, const std::vector<std::string>& gpus) {
 }
 
 std::optional<Error> refuse(const Selection& selection) {
+  for (const std::string& user : parts_of(selection.users)) {
+    if (user.empty()) return bad_value("--user", selection.users, "names or numbers of users");
+  }
   for (const std::string& state : parts_of(selection.states)) {
     if (std::find(std::begin(kStates), std::end(kStates), state) == std::end(kStates)) {
       return bad_value("--state", state, fmt::format("{}", fmt::join(kStates, ", ")));
