@@ -316,6 +316,12 @@ TEST(PsCommand, OutputJsonIsTheOptionJson) {
   EXPECT_EQ(json::parse(ps({"--json"}, jobs()).out)["jobs"].size(), 5u);
 }
 
+TEST(PsCommand, QuietJsonIsTheWholeListing) {
+  const Said said = ps({"-q", "--json"}, jobs());
+  EXPECT_FALSE(said.asked.at(0).contains("brief")) << said.asked.at(0);
+  EXPECT_EQ(json::parse(said.out), json::parse(ps({"--json"}, jobs()).out));
+}
+
 TEST(PsCommand, BadWordsAreErrors) {
   EXPECT_EQ(ps({"-o", "yaml"}, jobs()).code, kUsage);
   EXPECT_EQ(ps({"--format", "{x}"}, jobs()).code, kUsage);

@@ -137,7 +137,8 @@ struct Listing {
 // Of 300 jobs it saves the default table two thirds of the text, and of the time to read it.
 nlohmann::json request_of(const Options& options, bool draws) {
   nlohmann::json out = {{"op", "ps"}};
-  if (options.quiet || (draws && !options.memory && options.output != "wide")) out["brief"] = true;
+  if ((options.quiet && !options.json) || (draws && !options.memory && options.output != "wide"))
+    out["brief"] = true;
   return out;
 }
 
@@ -199,7 +200,7 @@ void print_listing(const Options& options, const Listing& listing) {
 
 std::optional<Error> show(const Options& options, Listing listing) {
   // Of 300 jobs this opens 300 files, which nobody needs for ids.
-  if (!options.quiet) add_about(listing.selected, std::chrono::system_clock::now());
+  if (!options.quiet || options.json) add_about(listing.selected, std::chrono::system_clock::now());
   if (options.json) {
     (options.watch ? print_json_line : print_json)(std::move(listing.selected));
     return std::nullopt;
