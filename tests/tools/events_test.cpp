@@ -242,6 +242,8 @@ TEST_F(Events, AreSelectedAsPsSelectsJobsAlsoOfThoseThatEnded) {
   EXPECT_EQ(numbers({"?", "--user", "anna", "--gpu", "1"}), (Numbers{2}));
   EXPECT_EQ(events({"x-*"}, of_three_jobs).code, kNoSuchJobOrGpu);
   EXPECT_EQ(events({"--state", "asleep"}, of_three_jobs).code, kUsage);
+  EXPECT_EQ(events({"--gpu", "9"}, of_three_jobs).code, kNoSuchJobOrGpu) << "no such GPU";
+  EXPECT_EQ(events({"--user", "nobody"}, of_three_jobs).code, kOk);
 }
 
 TEST_F(Events, APatternWaitsForJobsThatBeginLaterAndANameDoesNot) {

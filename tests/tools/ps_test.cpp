@@ -326,17 +326,21 @@ TEST(PsCommand, BadWordsAreErrors) {
   EXPECT_EQ(ps({"-o", "yaml"}, jobs()).code, kUsage);
   EXPECT_EQ(ps({"--format", "{x}"}, jobs()).code, kUsage);
   EXPECT_EQ(ps({"--state", "x"}, jobs()).code, kUsage);
-  EXPECT_EQ(ps({"nobody"}, jobs()).code, kNoSuchJobOrGpu);
-}
-
-// Not by the clock: what grows with the jobs is the number of parts alone.
-TEST(PsCommand, ThreeHundredJobsAreOneRequestForEachPartAndOneForTheGpus) {
-  json many = json::array();
   for (const char* option : {"--user", "--gpu", "--state"}) {
     const Said said = ps({"-q", option, ""}, jobs());
     EXPECT_EQ(said.code, kUsage) << option;
     EXPECT_EQ(said.out, "") << option << " selects all jobs";
   }
+  EXPECT_EQ(ps({"nobody"}, jobs()).code, kNoSuchJobOrGpu);
+  const Said unknown = ps({"-q", "--gpu", "9,8"}, jobs());
+  EXPECT_EQ(unknown.code, kNoSuchJobOrGpu);
+  EXPECT_NE(unknown.err.find("there is no GPU 8"), std::string::npos) << unknown.err;
+  EXPECT_EQ(ps({"--gpu", "9"}, jobs()).code, kOk) << "no job is there";
+}
+
+// Not by the clock: what grows with the jobs is the number of parts alone.
+TEST(PsCommand, ThreeHundredJobsAreOneRequestForEachPartAndOneForTheGpus) {
+  json many = json::array();
   for (int i = 0; i < 300; ++i) {
     many.push_back(
         job("n" + std::to_string(i), "eve", "running", "running", {gpu(0, kGiB)}, 5, ""));

@@ -129,6 +129,28 @@ TEST(Latency, IsAskedForAndSaysWhichWaitsItSees) {
   EXPECT_EQ(asked, (json{false, false}));
 }
 
+TEST(Stats, ASelectionThatNoJobFitsIsSaidAndAnUnknownGpuIsAnError) {
+  const auto monitor = FakeMonitor::answering([](const json& request) -> json {
+    json out = listing(json::array(), json::array());
+    if (request["op"] == "status") out = {{"gpus", {{{"index", 0}, {"uuid", "GPU-aa"}}}}};
+    out["ok"] = true;
+    return out;
+  });
+  const auto stats = [&](const char* option, const char* value) {
+    return run_command(monitor.socket(), {&add_stats},
+                       {"stats", option, value, "--interval", "10ms"});
+  };
+  for (const auto& said : {stats("--user", "nobody-here"), stats("--gpu", "0")}) {
+    EXPECT_EQ(said.code, kOk) << said.err;
+    EXPECT_NE(said.err.find("no job fits"), std::string::npos) << said.err;
+  }
+  for (const char* gpu : {"9", "GPU-b"}) {
+    const auto said = stats("--gpu", gpu);
+    EXPECT_EQ(said.code, kNoSuchJobOrGpu) << gpu;
+    EXPECT_NE(said.err.find("there is no GPU " + std::string(gpu)), std::string::npos) << said.err;
+  }
+}
+
 TEST(Stats, TheListingNamesItsMonitor) {
   const json served = {{"monitor", {{"pid", 7}}}, {"jobs", json::array()}};
   const json unserved = {{"monitor", nullptr}, {"jobs", json::array()}};

@@ -260,7 +260,9 @@ TEST_F(Trace, OnlyTheJobsThatAreNamedAreWritten) {
   EXPECT_EQ(lanes[0]["name"], "b");
   const std::string before = written();
   EXPECT_EQ(trace({"none", "-o", file_, "--last", "100ms"}).code, kNoSuchJobOrGpu);
+  EXPECT_EQ(trace({"--gpu", "9", "-o", file_, "--last", "100ms"}).code, kNoSuchJobOrGpu);
   EXPECT_EQ(written(), before);
+  EXPECT_EQ(trace({"--gpu", "0", "-o", file_, "--last", "100ms"}).code, kOk);
 }
 
 TEST_F(Trace, OnAPipeItIsTheTraceAlone) {

@@ -61,8 +61,8 @@ history on the disk, as do those of monitors before it: up to 100000, of 90 days
 takes its last 5 s of events along. A job that has ended is known by its name as long as its events
 are.
 
-Exit status: 0; 2 a bad value, 3 no monitor, also when it ends while it is followed, 4 no event is
-about that job, 7 the monitor does not answer.)";
+Exit status: 0; 2 a bad value, 3 no monitor, also when it ends while it is followed, 4 no such GPU,
+or no event is about that job, 7 the monitor does not answer.)";
 
 // "2026-11-27 12:00:01.123", where the reader is.
 std::string local_text(double unix_seconds) {

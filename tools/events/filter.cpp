@@ -6,6 +6,7 @@
 #include <set>
 #include <utility>
 
+#include "tools/base/known_gpus.h"
 #include "tools/base/output.h"
 
 namespace switchyard::tools {
@@ -51,6 +52,9 @@ std::optional<Error> Filter::keep(MonitorClient& monitor, json& events) {
   if (!looked_) look(monitor);
   for (const json& event : events) learn(event);
   const auto found = select(jobs_, selection_);
+  json gpus = json::array();
+  for (const auto& [uuid, index] : indexes_) gpus.push_back({{"uuid", uuid}, {"index", index}});
+  if (const auto unknown = unknown_gpu(selection_, gpus, jobs_); found && unknown) return unknown;
   const bool may_come = follows_ && selection_.is_pattern();
   const bool none = !found && found.error().code == kNoSuchJobOrGpu;
   if (none && !may_come) {

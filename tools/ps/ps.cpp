@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "tools/base/guards.h"
+#include "tools/base/known_gpus.h"
 #include "tools/base/monitor_client.h"
 #include "tools/base/stalls.h"
 #include "tools/base/table.h"
@@ -74,8 +75,8 @@ Without -a the last line counts them.
 
 Without a monitor there are no jobs: the table is empty, and the GPUs' processes stand below it.
 Exit status: 0, also without a monitor; 2 a bad value, an ambiguous id or a socket path that is too
-long, 3 nothing listens at a socket that was named or left behind, 4 no such job, 5 that monitor is
-not to be trusted, 7 it does not answer.)";
+long, 3 nothing listens at a socket that was named or left behind, 4 no such job or GPU, 5 that
+monitor is not to be trusted, 7 it does not answer.)";
 
 void print_best_effort(const nlohmann::json& jobs) {
   for (const auto& job : jobs) {
@@ -154,6 +155,12 @@ Result<Listing> look(const Options& options) {
   out.selected = std::move(*reply);
   if (out.unserved && !options.selection.words.empty()) {
     return no_such_job(options.selection.words.front());
+  }
+  const bool narrowed = !out.unserved && !options.selection.gpus.empty();
+  if (narrowed) {
+    const auto status = monitor->ask({{"op", "status"}});
+    const auto& gpus = status ? list_of(*status, "gpus") : list_of(nlohmann::json::object(), "");
+    if (const auto unknown = unknown_gpu(options.selection, gpus, out.jobs())) return *unknown;
   }
   if (!draws) {
     // The listing says it by itself.

@@ -11,6 +11,7 @@
 
 #include "switchyard/settings.h"
 #include "tools/base/guards.h"
+#include "tools/base/known_gpus.h"
 #include "tools/base/monitor_client.h"
 #include "tools/base/sockets.h"
 #include "tools/base/stalls.h"
@@ -84,8 +85,8 @@ fit. A line below says what is not shown. A pipe gets all columns, and a row for
 
 Without a monitor there are no jobs, and the table is empty.
 Exit status: 0, also without a monitor; 2 a bad value or a socket path that is too long, 3 nothing
-listens at a socket that was named or left behind, 4 no such job, also without a monitor, 5 that
-monitor is not to be trusted, 7 it does not answer.)";
+listens at a socket that was named or left behind, 4 no such job or GPU, also without a monitor, 5
+that monitor is not to be trusted, 7 it does not answer.)";
 
 std::string rate_text(double rate) {
   return rate < 10 ? fmt::format("{:.1f}", rate) : fmt::format("{:.0f}", rate);
@@ -220,6 +221,13 @@ Result<Look> ask(const Options& options, const Look* earlier = nullptr) {
     reply = nlohmann::json{{"monitor", nullptr}, {"jobs", nlohmann::json::array()}};
   }
   if (!reply) return reply.error();
+  if (earlier == nullptr && !options.selection.gpus.empty()) {
+    const auto status = MonitorClient::ask_any({{"op", "status"}});
+    const auto unknown =
+        status ? unknown_gpu(options.selection, list_of(*status, "gpus"), list_of(*reply, "jobs"))
+               : std::nullopt;
+    if (unknown) return *unknown;
+  }
   const auto refused =
       keep_selected(*reply, options.selection, earlier != nullptr ? &earlier->listing : nullptr);
   if (refused) return *refused;
@@ -300,7 +308,12 @@ int stats(const Options& options) {
   if (before && !options.json && list_of(before->listing, "jobs").empty()) {
     const auto monitor = before->listing.find("monitor");
     const bool unserved = monitor != before->listing.end() && monitor->is_null();
-    unserved ? say_unserved() : complain(kNoJobs);
+    if (unserved) {
+      say_unserved();
+    } else {
+      complain(options.selection.means_all() ? kNoJobs
+                                             : "no job fits; `switchyard ps` lists the jobs");
+    }
   }
   while (before) {
     auto after = ask_later(options, *before, interval);

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "tools/base/known_gpus.h"
 #include "tools/base/output.h"
 
 namespace switchyard::tools::trace {
@@ -53,6 +54,9 @@ std::optional<Error> keep_only(Timeline& timeline, const Selection& selection, c
   }
   const auto found = select(all, selection);
   if (!found) return found.error();
+  json gpus = json::array();
+  for (const Gpu& gpu : timeline.gpus) gpus.push_back({{"index", gpu.index}, {"uuid", gpu.uuid}});
+  if (const auto unknown = unknown_gpu(selection, gpus, all)) return unknown;
   std::set<JobKey> jobs;
   for (const std::size_t place : *found) jobs.insert(keys[place]);
   const auto places = keep_lanes(timeline, jobs);

@@ -60,8 +60,8 @@ the selected jobs alone. --state is about jobs that live.
 Turns at gates are exact, other states are seen five times a second. Where time slices divide a GPU,
 nobody sees which job has it at an instant: all of them are running there.
 
-Exit status: 0; 1 the file can't be written; 2 a bad value, 3 no monitor, 4 no such job, 7 the
-monitor does not answer.)";
+Exit status: 0; 1 the file can't be written; 2 a bad value, 3 no monitor, 4 no such job or
+GPU, 7 the monitor does not answer.)";
 
 // Nullopt: `error` is why.
 std::optional<double> span_of(const char* option, const std::string& text, Error& error) {
