@@ -360,6 +360,37 @@ TEST(RunLibrary, APathThatPreloadWouldSplitIsRefusedWithWhatToDo) {
   EXPECT_NE(found.error().text.find("blank"), std::string::npos) << found.error().text;
 }
 
+TEST(RunLibrary, AFileThatIsNoSharedLibraryOfThisMachineIsRefused) {
+  char folder[] = "/tmp/switchyard-library-XXXXXX";
+  ASSERT_NE(::mkdtemp(folder), nullptr);
+  const std::string path = std::string(folder) + "/libswitchyard.so";
+  const auto found = [&](const std::string& content) {
+    std::ofstream(path, std::ios::binary) << content;
+    ::setenv("SWITCHYARD_LIBRARY", path.c_str(), 1);
+    auto out = find_library();
+    ::unsetenv("SWITCHYARD_LIBRARY");
+    return out;
+  };
+  std::ifstream self("/proc/self/exe", std::ios::binary);
+  std::string head(64, 0);
+  self.read(head.data(), 64);
+  head[16] = 3;  // ET_DYN
+  EXPECT_TRUE(found(head));
+  std::string other = head;
+  other[18] = static_cast<char>(other[18] ^ 1);  // another machine
+  std::string object = head;
+  object[16] = 1;  // ET_REL
+  for (const std::string& bad : {std::string(), std::string("root:x:0:0:root:/root:/bin/sh\n"),
+                                 head.substr(0, 19), other, object}) {
+    const auto none = found(bad);
+    ASSERT_FALSE(none) << bad.size();
+    EXPECT_NE(none.error().text.find(path + "', which is no shared library of this machine"),
+              std::string::npos)
+        << none.error().text;
+  }
+  std::filesystem::remove_all(folder);
+}
+
 TEST(Variables, AFlagIsOnUnlessItIsEmptyOrZero) {
   constexpr char kName[] = "SWITCHYARD_TEST_FLAG";
   for (const char* on : {"1", "yes", "true", "no", "00"}) {
