@@ -13,6 +13,7 @@
 #include <memory>
 #include <optional>
 #include <random>
+#include <string>
 #include <thread>
 #include <utility>
 
@@ -227,9 +228,12 @@ int main(int argc, char** argv) try {
   if (!options) return exit_code;
   if (options->only_checks) {
     for (const std::string& remark : options->remarks) std::fprintf(stderr, "%s\n", remark.c_str());
-    std::printf("%s\n", options->config_file.empty()
-                            ? "no file counts here"
-                            : (options->config_file + " has no errors").c_str());
+    const std::string& file = options->config_file;
+    // Only the machine's own may be missing. `switchyard config check` says the same.
+    const bool missing = ::access(file.c_str(), F_OK) != 0 && errno == ENOENT;
+    std::printf("%s\n", file.empty() ? "no file counts here"
+                        : missing    ? ("there is no file " + file + ": the defaults count").c_str()
+                                     : (file + " has no errors").c_str());
     return std::fflush(stdout) == 0 ? kOk : kFailure;
   }
   if (!start_log(*options)) return kFailure;

@@ -42,6 +42,11 @@ Exit status: 0; 2 a bad value or a bad file, 3 no monitor, 7 the monitor does no
 
 // The monitor's own program reads the file, so what is good here is good there.
 int check(const Options& options) {
+  // Without it the monitor of the machine starts, too.
+  if (options.file.empty() && ::access(kFile, F_OK) != 0 && errno == ENOENT) {
+    fmt::print("there is no file {}: the defaults count\n", kFile);
+    return kOk;
+  }
   auto program = find_monitor_program();
   if (!program) return fail(program.error());
   std::error_code ignored;
