@@ -9,6 +9,14 @@
 namespace switchyard::tools {
 namespace {
 
+TEST(ConfigCheck, HasNoJsonAndSaysSo) {
+  const CommandEnd end =
+      run_command("/nowhere/m.sock", {&add_config}, {"config", "check", "--json", "/nowhere/f"});
+  EXPECT_EQ(end.code, kUsage);
+  EXPECT_EQ(end.out, "");
+  EXPECT_NE(end.err.find("leave --json out"), std::string::npos) << end.err;
+}
+
 // As `switchyardd --check-config`, which a reload of the unit runs first.
 TEST(ConfigCheck, TheMachinesFileMayBeMissing) {
   if (::access("/etc/switchyard/switchyard.toml", F_OK) == 0) GTEST_SKIP() << "it is there";

@@ -42,6 +42,9 @@ Exit status: 0; 2 a bad value or a bad file, 3 no monitor, 7 the monitor does no
 
 // The monitor's own program reads the file, so what is good here is good there.
 int check(const Options& options) {
+  if (options.json) {
+    return fail(Error{kUsage, "check prints a line for each error, and no JSON: leave --json out"});
+  }
   // Without it the monitor of the machine starts, too.
   if (options.file.empty() && ::access(kFile, F_OK) != 0 && errno == ENOENT) {
     fmt::print("there is no file {}: the defaults count\n", kFile);
@@ -98,7 +101,7 @@ void add_config(CommandLine& line) {
            kExamples)
       .required_word("VERB", options->verb, "check or show")
       .word("FILE", options->file, fmt::format("for check; without it, {}", kFile))
-      .monitor_options(options->json)
+      .monitor_options(options->json, "print JSON, for show")
       .acts([options] { return config(*options); });
 }
 
