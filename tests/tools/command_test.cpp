@@ -3,6 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdlib>
+#include <utility>
+
 namespace switchyard::tools {
 namespace {
 
@@ -47,6 +50,24 @@ TEST(CommandWords, AnOptionIsNoValueOfTheOneBeforeIt) {
   }
   EXPECT_EQ(tried({"--share=--help"}).share, "--help");
   EXPECT_EQ(tried({"--share", "-1"}).share, "-1") << "a bad number is for the option to refuse";
+}
+
+TEST(CommandWords, ASocketWhosePathIsTooLongIsABadValue) {
+  const auto tried_at = [](const std::string& socket) {
+    CommandLine line("", "");
+    line.add("try", "", "").socket_option().acts([] { return int{kOk}; });
+    ::testing::internal::CaptureStderr();
+    const int code = line.run({"try", "--socket", socket});
+    ::unsetenv("SWITCHYARD_SOCKET");
+    return std::pair(code, ::testing::internal::GetCapturedStderr());
+  };
+  const auto [code, text] = tried_at("/" + std::string(149, 'x'));
+  EXPECT_EQ(code, kUsage);
+  EXPECT_NE(text.find("--socket: the path has 150 characters, and that of a socket has at most "
+                      "107: choose a shorter one"),
+            std::string::npos)
+      << text;
+  EXPECT_EQ(tried_at("/" + std::string(106, 'x')).first, kOk);
 }
 
 TEST(CommandWords, AnEmptyValueIsNotTheSameAsNone) {

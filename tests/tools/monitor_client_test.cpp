@@ -232,6 +232,13 @@ TEST(MonitorClient, APathTooLongForASocketIsAUsageError) {
   const auto client = MonitorClient::connect("/" + std::string(200, 'x'));
   ASSERT_FALSE(client);
   EXPECT_EQ(client.error().code, kUsage);
+  ::setenv("SWITCHYARD_SOCKET", ("/" + std::string(200, 'x')).c_str(), 1);
+  const auto named = MonitorClient::connect_any();
+  ::unsetenv("SWITCHYARD_SOCKET");
+  ASSERT_FALSE(named);
+  EXPECT_EQ(named.error().code, kUsage);
+  EXPECT_NE(named.error().text.find("the path in SWITCHYARD_SOCKET is too long"), std::string::npos)
+      << named.error().text;
 }
 
 // Listens in a folder of its own, as the user `uid`. pre: this is root.

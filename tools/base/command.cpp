@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <memory>
 
+#include "switchyard/paths.h"
 #include "switchyard/status.h"
 #include "switchyard/suggest.h"
 #include "switchyard/wrapped.h"
@@ -165,6 +166,12 @@ Subcommand& Subcommand::socket_option() {
           [](const std::string& path) { ::setenv("SWITCHYARD_SOCKET", path.c_str(), 1); },
           "the monitor's socket (also SWITCHYARD_SOCKET)")
       ->type_name("PATH")
+      ->check([](const std::string& path) -> std::string {
+        if (path.size() < kSocketPathBytes) return "";
+        return "the path has " + std::to_string(path.size()) +
+               " characters, and that of a socket has at most " +
+               std::to_string(kSocketPathBytes - 1) + ": choose a shorter one";
+      })
       ->trigger_on_parse();
   return *this;
 }

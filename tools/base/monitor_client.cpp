@@ -16,6 +16,7 @@
 #include <optional>
 #include <utility>
 
+#include "switchyard/paths.h"
 #include "switchyard/trust.h"
 #include "switchyard/wire.h"
 #include "tools/base/interrupt.h"
@@ -192,8 +193,10 @@ Result<MonitorClient> MonitorClient::connect_any() { return connect_any(candidat
 Result<MonitorClient> MonitorClient::connect_any(const std::vector<std::string>& candidates) {
   if (candidates.empty()) {
     return Error{kUsage,
-                 "the path in SWITCHYARD_SOCKET or XDG_RUNTIME_DIR is too long for a socket; "
-                 "choose a shorter one with --socket"};
+                 fmt::format("the path in {} is too long for a socket, which has {} characters at "
+                             "most; choose a shorter one with --socket",
+                             socket_named() ? "SWITCHYARD_SOCKET" : "XDG_RUNTIME_DIR",
+                             kSocketPathBytes - 1)};
   }
   auto first = connect(candidates.front());
   for (std::size_t i = 1; i < candidates.size() && !first; ++i) {
