@@ -1,10 +1,15 @@
 // Units, tables, and readers that no answer of a monitor can upset.
 #include "tools/base/output.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
+#include <cerrno>
 #include <sstream>
 
+#include "switchyard/standard_streams.h"
 #include "switchyard/wrapped.h"
 #include "tools/base/table.h"
 
@@ -47,6 +52,21 @@ TEST(Output, ReadersTakeTheFallbackForWhatIsMissingOrOfAnotherKind) {
   EXPECT_TRUE(truth_of(object, "truth"));
   EXPECT_FALSE(truth_of(object, "number"));
   EXPECT_TRUE(list_of(object, "text").empty());
+}
+
+TEST(Output, AClosedStdoutCannotBeWrittenAndAnExecutedProgramFindsItClosed) {
+  const pid_t child = ::fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    for (int fd = 0; fd <= 2; ++fd) ::close(fd);
+    fill_closed_streams();
+    const bool fails = ::write(1, "x", 1) == -1 && errno == EBADF;
+    const bool others = ::write(2, "x", 1) == 1 && ::fcntl(0, F_GETFD) == FD_CLOEXEC;
+    ::_exit(fails && others && ::fcntl(1, F_GETFD) == FD_CLOEXEC ? 0 : 1);
+  }
+  int status = -1;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
 }
 
 TEST(Table, ColumnsAreAsWideAsTheirWidestCell) {
