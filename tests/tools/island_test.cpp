@@ -36,6 +36,10 @@ TEST(ChooseGpu, OneOfSeveralIsNamedByItsUuid) {
   EXPECT_EQ(*island::choose_gpu("GPU-00000001", report), report.gpus[1].uuid);
   EXPECT_NE(refusal(nullptr, report).find("would see 2"), std::string::npos);
   EXPECT_NE(refusal("0,1", report).find("names several (0,1)"), std::string::npos);
+  for (const char* visible : {static_cast<const char*>(nullptr), "0,1", "1"}) {
+    const std::string text = refusal(visible, report);
+    EXPECT_NE(text.find("with --gpus, or leave it out"), std::string::npos) << text;
+  }
   // CUDA's order may be another.
   EXPECT_NE(refusal("1", report).find("is no UUID"), std::string::npos);
   EXPECT_NE(refusal("GPU-9", report).find("no GPU GPU-9"), std::string::npos);

@@ -27,8 +27,10 @@ using Changes = std::vector<std::pair<std::string, std::string>>;
 
 constexpr unsigned kDefaultMode = 0;  // NVML's compute mode: any number of processes
 
-Error refused(const std::string& why) {
-  return {kRunRefused, fmt::format("--co-run: {}; leave it out", why)};
+// `remedy`: what helps beside leaving the option out, if anything.
+Error refused(const std::string& why, const std::string& remedy = "") {
+  return {kRunRefused,
+          fmt::format("--co-run: {}; {}leave it out", why, remedy.empty() ? "" : remedy + ", or ")};
 }
 
 // Each of them must be ours alone: whoever can write there can be the daemon of our jobs.
@@ -42,7 +44,7 @@ std::optional<Error> make_folders(const Island& island) {
     struct stat about {};
     const bool ours = ::lstat(folder.c_str(), &about) == 0 && S_ISDIR(about.st_mode) &&
                       about.st_uid == ::geteuid() && (about.st_mode & 022) == 0;
-    if (!ours) return refused(folder + " is no folder of yours alone: remove it");
+    if (!ours) return refused(folder + " is no folder of yours alone", "remove it");
   }
   return std::nullopt;
 }
@@ -86,20 +88,18 @@ Result<std::string> choose_gpu(const char* visible, const NvmlReport& report) {
   const bool one = report.gpus.size() == 1;
   if (visible == nullptr && !one) {
     return refused(
-        fmt::format("an island has one GPU, and the job would see {}: choose one with "
-                    "--gpus",
-                    report.gpus.size()));
+        fmt::format("an island has one GPU, and the job would see {}", report.gpus.size()),
+        "choose one with --gpus");
   }
   if (visible != nullptr && text.find(',') != std::string::npos) {
     return refused(
-        fmt::format("an island has one GPU, and CUDA_VISIBLE_DEVICES names several ({}): choose "
-                    "one with --gpus",
-                    text));
+        fmt::format("an island has one GPU, and CUDA_VISIBLE_DEVICES names several ({})", text),
+        "choose one with --gpus");
   }
   // CUDA may number the GPUs otherwise than NVML does.
   if (visible != nullptr && !one && text.rfind("GPU-", 0) != 0) {
-    return refused(
-        fmt::format("CUDA_VISIBLE_DEVICES={} is no UUID: choose the GPU with --gpus", text));
+    return refused(fmt::format("CUDA_VISIBLE_DEVICES={} is no UUID", text),
+                   "choose the GPU with --gpus");
   }
   const auto uuid =
       visible != nullptr ? choose_gpus(text, report, false) : report.gpus.front().uuid;
@@ -108,10 +108,10 @@ Result<std::string> choose_gpu(const char* visible, const NvmlReport& report) {
     if (gpu.uuid != *uuid) continue;
     if (gpu.mig) return refused(fmt::format("GPU {} is divided by MIG", gpu.index));
     if (gpu.compute_mode != kDefaultMode) {
-      return refused(
-          fmt::format("the compute mode of GPU {} lets one process alone in, so no job "
-                      "could stand beside the island (nvidia-smi -c DEFAULT changes it)",
-                      gpu.index));
+      return refused(fmt::format("the compute mode of GPU {} lets one process alone in, so no job "
+                                 "could stand beside the island",
+                                 gpu.index),
+                     "change it with `nvidia-smi -c DEFAULT`");
     }
   }
   return *uuid;
