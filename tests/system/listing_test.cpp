@@ -318,10 +318,9 @@ TEST_F(Listing, DoctorFindsAllWellOnTheSimulatedGpuAndMeasuresSlices) {
       EXPECT_EQ(check["verdict"], "OK") << check;
     }
   }
-  EXPECT_EQ(names,
-            (Words{"library", "installation", "units", "stale preloads", "stale sockets", "driver",
-                   "calls", "preloads", "monitor", "job libraries", "driver version", "backend",
-                   "mps", "mig", "unmanaged", "islands", "slices"}));
+  EXPECT_EQ(names, (Words{"library", "installation", "units", "stale preloads", "driver", "calls",
+                          "preloads", "stale sockets", "monitor", "job libraries", "driver version",
+                          "backend", "mps", "mig", "unmanaged", "islands", "slices"}));
 }
 
 TEST_F(Listing, DoctorMeasuresWithoutTheSettingsOfWhoAsks) {
