@@ -151,6 +151,7 @@ void Monitor::note_begin(const Job& job, pid_t pid, Time now) {
 void Monitor::change(Job& job, const JobCard& card, const Knobs& knobs, Time now) {
   now_ = now;
   const bool memory_changes = job.knobs.memory != knobs.memory;
+  const bool other_class = job.knobs.priority != knobs.priority;
   job.card = card;
   job.knobs = knobs;
   job.made_anew = false;
@@ -166,7 +167,21 @@ void Monitor::change(Job& job, const JobCard& card, const Knobs& knobs, Time now
       memory_.write_pages(gpu);
     }
   }
+  if (other_class) give_island_its_class(job, now);
   look(now);
+}
+
+// The members of an island have one class, so the others follow the one that was changed.
+void Monitor::give_island_its_class(const Job& job, Time now) {
+  for (const JobKey key : islands::others_of(registry_, job)) {
+    Job& other = *registry_.find(key);
+    if (other.knobs.priority == job.knobs.priority) continue;
+    JobCard card = other.card;
+    Knobs knobs = other.knobs;
+    knobs.priority = job.knobs.priority;
+    set_text(card.priority, to_string(knobs.priority));
+    change(other, card, knobs, now);
+  }
 }
 
 void Monitor::look_at_unmanaged(Time now) {

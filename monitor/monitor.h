@@ -164,6 +164,7 @@ class Monitor {
  private:
   void bound(Job& job);  // by the caps of its owner
   void name_users_rules();
+  void give_island_its_class(const Job& job, Time now);
   void take_over(Job& job, const Peer& peer, JobCard card);
   // `said`: the card of the Hello.
   Job* find_said(const std::string& id, const Peer& peer);

@@ -6,7 +6,6 @@
 
 #include "monitor/control/listing.h"
 #include "monitor/control/reply.h"
-#include "monitor/islands/members.h"
 #include "switchyard/printable.h"
 
 namespace switchyard::monitor {
@@ -94,18 +93,6 @@ json settings_in(const JobCard& card, const json& request) {
   return out;
 }
 
-// The members of an island have one class, so the others follow the one that was changed.
-void give_island_its_class(Monitor& monitor, const Job& job, Time now) {
-  const json wanted = {{"priority", to_string(job.knobs.priority)}};
-  for (const JobKey key : islands::others_of(monitor.registry(), job)) {
-    Job& other = *monitor.registry().find(key);
-    JobCard card = other.card;
-    std::string why;
-    const auto knobs = read_knobs(wanted, card, why) ? parse_card(card, why) : std::nullopt;
-    if (knobs) monitor.change(other, card, *knobs, now);
-  }
-}
-
 }  // namespace
 
 json create_job(Monitor& monitor, const Peer& peer, const json& request, Time now, Answer& answer) {
@@ -161,9 +148,7 @@ json change_job(Monitor& monitor, const Peer& peer, Job& job, const json& reques
     return refusal(kRefusedByPolicy, why);
   }
   json before = settings_in(job.card, request);
-  const bool other_class = knobs->priority != job.knobs.priority;
   monitor.change(job, card, *knobs, now);
-  if (other_class) give_island_its_class(monitor, job, now);
   json out = list_alone(monitor, job, now);
   out["before"] = std::move(before);
   return out;

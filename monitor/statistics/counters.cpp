@@ -61,7 +61,8 @@ void Counters::count(const policy::Bursts& bursts, Seen& seen, BurstWaits& waits
 }
 
 void Counters::joined(const Client& client, bool rejoins) {
-  for (const auto& [number, lane] : client.lanes) seen_[{client.id, number}].carries = rejoins;
+  if (!on_ || client.observer || !rejoins) return;
+  for (const auto& [number, lane] : client.lanes) seen_[{client.id, number}].carries = 2;
 }
 
 void Counters::count(const Client& client) {
@@ -73,14 +74,15 @@ void Counters::count(const Client& client) {
     const auto refused = static_cast<std::size_t>(refused_by(lane.refused_verdict));
     const std::uint64_t out = came(seen.swapped_out_bytes, memory.moved_out_bytes);
     const std::uint64_t in = came(seen.swapped_in_bytes, memory.moved_in_bytes);
-    const std::uint64_t refusals = came(seen.refusals, client.page->report(number).refusals);
-    const bool carried = seen.carries && (out | in | refusals) != 0;
-    if (!carried) {
+    const LaneReport report = client.page->report(number);
+    const std::uint64_t refusals = came(seen.refusals, report.refusals);
+    if (seen.carries == 0) {
       sums.swapped_out_bytes += out;
       sums.swapped_in_bytes += in;
       sums.refusals[refused] += refusals;
+    } else if (report.launches + report.graph_launches != 0) {
+      --seen.carries;  // its words come one after the other, and one look may see half of them
     }
-    seen.carries = seen.carries && !carried;
     sums.gate_openings += came(seen.gate_openings, lane.gate_opened);
     count(client.page->gate(number).bursts, seen, sums.waits);
   }

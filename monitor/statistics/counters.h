@@ -64,7 +64,7 @@ class Counters {
   struct Seen {
     std::optional<std::uint32_t> bursts;
     std::uint64_t gate_openings = 0, refusals = 0, swapped_out_bytes = 0, swapped_in_bytes = 0;
-    bool carries = false;  // and has not carried them over yet
+    unsigned carries = 0;  // looks until all that it carries over is there
   };
   void count(const Client& client);
   static void count(const policy::Bursts& bursts, Seen& seen, BurstWaits& waits);

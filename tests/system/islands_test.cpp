@@ -60,12 +60,12 @@ TEST_F(Islands, WhatStandsAgainstOneIsSaid) {
             std::string::npos);
 }
 
-TEST_F(Islands, WithoutADaemonAJobOfBestEffortStartsInNone) {
+TEST_F(Islands, WithoutADaemonAJobOfBestEffortStartsOutside) {
   const Child monitor = this->monitor();
   const Child::End end =
       cli({"run", "--best-effort", "--co-run", "--", "env"}, with({{"PATH", "/bin:/usr/bin"}}));
   EXPECT_EQ(end.status, 0) << end.err;
-  EXPECT_NE(end.err.find("the job starts in no island"), std::string::npos) << end.err;
+  EXPECT_NE(end.err.find("the job starts outside of its island"), std::string::npos) << end.err;
   EXPECT_NE(end.out.find("SWITCHYARD_JOB="), std::string::npos) << "it is managed";
   EXPECT_EQ(end.out.find("CUDA_MPS_PIPE_DIRECTORY"), std::string::npos);
 }

@@ -331,6 +331,7 @@ TEST(PsCommand, BadWordsAreErrors) {
     EXPECT_EQ(said.code, kUsage) << option;
     EXPECT_EQ(said.out, "") << option << " selects all jobs";
   }
+  EXPECT_EQ(ps({"--gpu", "foo"}, jobs()).code, kUsage);
   EXPECT_EQ(ps({"nobody"}, jobs()).code, kNoSuchJobOrGpu);
   const Said unknown = ps({"-q", "--gpu", "9,8"}, jobs());
   EXPECT_EQ(unknown.code, kNoSuchJobOrGpu);

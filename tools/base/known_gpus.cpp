@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cctype>
 #include <string>
 
 #include "tools/base/output.h"
@@ -20,6 +21,13 @@ bool has_gpu(const json& gpus, const std::string& named) {
   });
 }
 
+// Else the selection is refused for it (selector.h).
+bool names_a_gpu(const std::string& text) {
+  const auto digit = [](unsigned char each) { return std::isdigit(each) != 0; };
+  return text.rfind("GPU-", 0) == 0 || text.rfind("MIG-", 0) == 0 ||
+         std::all_of(text.begin(), text.end(), digit);
+}
+
 }  // namespace
 
 std::optional<Error> unknown_gpu(const Selection& selection, const json& gpus, const json& jobs) {
@@ -29,7 +37,7 @@ std::optional<Error> unknown_gpu(const Selection& selection, const json& gpus, c
         has_gpu(gpus, named) || std::any_of(jobs.begin(), jobs.end(), [&](const json& job) {
           return has_gpu(list_of(job, "gpus"), named);
         });
-    if (known) continue;
+    if (known || !names_a_gpu(named)) continue;
     return Error{
         kNoSuchJobOrGpu,
         fmt::format("--gpu: there is no GPU {}; `switchyard status` lists the GPUs", named)};

@@ -174,19 +174,6 @@ std::optional<Error> choose_island(RunOptions& options, std::optional<island::Is
   return std::nullopt;
 }
 
-// With --best-effort a job that cannot be in its island starts in none. So this comes before the
-// monitor makes the job: it would have the island's name for good.
-std::optional<Error> enter_island(RunOptions& options, const island::Island& island) {
-  const auto library = find_library();
-  const auto monitor = connect_or_start();
-  if (!library || !monitor) return std::nullopt;  // make_job() says so
-  const auto failed = island::enter(island, monitor->socket(), *library);
-  if (!failed || !options.best_effort) return failed;
-  complain(failed->text + "; the job starts in no island");
-  options.card["co_run"].clear();
-  return std::nullopt;
-}
-
 int run(const RunOptions& options, const std::vector<std::string>& command) {
   if (command.empty()) {
     return fail({kUsage, "run needs a command: switchyard run [OPTIONS] -- COMMAND [ARGUMENTS]"});
@@ -226,9 +213,6 @@ int run(const RunOptions& options, const std::vector<std::string>& command) {
   checked.card = *card;
   std::optional<island::Island> island;
   if (auto refused = choose_island(checked, island)) return fail(*refused);
-  if (island) {
-    if (auto failed = enter_island(checked, *island)) return fail(*failed);
-  }
   bool unmanaged = false;
   auto job = make_job(checked, unmanaged);
   if (!job && unmanaged) return start_unmanaged(checked, job.error().text, command);
@@ -238,6 +222,11 @@ int run(const RunOptions& options, const std::vector<std::string>& command) {
     return fail({code, job.error().text});
   }
   if (!job->name.empty()) checked.card["name"] = job->name;
+  if (island) {
+    const auto failed = island::enter(*island, job->socket, job->library);
+    if (failed && !checked.best_effort) return fail(*failed);
+    if (failed) complain(failed->text + "; the job starts outside of its island");
+  }
   enter_job(job->id, checked.card, job->socket, job->library, checked.require);
   if (options.tells != -1) tell_job(options.tells, job->id, job->socket);
   return become(command);

@@ -156,19 +156,33 @@ TEST_F(MetricsOf, WhatAProcessCarriesOverIsNotCountedTwice) {
   const Joined again = rig.join(ask, 1000, 1, wire::kRejoin);
   rig.monitor.left(a.id);
   rig.pass(milliseconds(200));
+  again.shim.open_context();
+  again.shim.launch();
   again.lane().refusals = 3;
+  rig.pass(milliseconds(200));
   again.shim.memory().moved_out_bytes = 500 * kMiB;
   rig.pass(milliseconds(200));
   again.lane().refusals = 4;
   again.shim.memory().moved_out_bytes = 600 * kMiB;
-  again.shim.open_context();
-  again.shim.launch();
   rig.pass(milliseconds(200));
   const auto seen = collector.look(rig.now);
   const metrics::OnGpu* on = row(seen, "a");
   ASSERT_NE(on, nullptr);
   EXPECT_EQ(on->sums.counters.refusals[3], 4u);
   EXPECT_EQ(on->sums.counters.swapped_out_bytes, 600 * kMiB);
+}
+
+TEST_F(MetricsOf, WhatAProcessThatJoinedAgainDoesFirstCounts) {
+  const Ask ask{.job = "a", .name = "a", .swappable = "yes"};
+  const Joined a = rig.join(ask, 1000, 1, wire::kRejoin);
+  a.shim.open_context();
+  for (int i = 0; i < 3; ++i) {
+    a.shim.launch();
+    rig.pass(milliseconds(200));
+  }
+  a.shim.memory().moved_out_bytes = 500 * kMiB;
+  rig.pass(milliseconds(200));
+  EXPECT_EQ(row(collector.look(rig.now), "a")->sums.counters.swapped_out_bytes, 500 * kMiB);
 }
 
 TEST(MetricsOfMoves, WhatAJobHadOnTheGpuThatItLeftStays) {

@@ -225,6 +225,21 @@ TEST(Joining, WhatWasSetBeforeARestartHoldsAlsoWhereANewProcessComesFirst) {
   EXPECT_EQ(rig.job()["priority"], "high");
 }
 
+TEST(Joining, WhatARestartedMonitorLearnsOfAMemberHoldsForItsIsland) {
+  Rig rig;
+  const auto member = [&](const char* job, const char* priority, std::uint32_t flags = 0) {
+    wire::Hello hello = hello_of({.job = job, .name = job}, 1, flags);
+    JobCard card = card_of({.job = job, .name = job, .priority = priority});
+    set_text(card.co_run, "x");
+    write_card_text(card, hello.card);
+    return rig.join_as({rig.next_pid++, 1000}, hello);
+  };
+  const Joined a = member("a", "low"), b = member("b", "low");
+  const Joined old = member("a", "normal", wire::kRejoin);
+  EXPECT_EQ(rig.job(0)["priority"], "normal");
+  EXPECT_EQ(rig.job(1)["priority"], "normal");
+}
+
 TEST(Joining, AProcessOfThisMonitorThatComesAgainBringsNoOldSettings) {
   Rig rig;
   const Ask started{.job = "j", .name = "x", .priority = "low"};
