@@ -63,7 +63,9 @@ class Watcher {
           json{{"op", "ps"}, {"after", 2}, {"brief", true}}, json{{"op", "config"}}}) {
       note("listing", plain(rig_->ask(each)).dump());
     }
-    for (const json& event : rig_->ask({{"op", "events"}, {"seconds", 5}})["events"]) {
+    const json listed = rig_->ask({{"op", "events"}, {"seconds", 5}});
+    for (const json& event : listed["events"]) {
+      if (event["kind"] == "monitor begins") continue;  // its text has the PID of this process
       note("listing", event["kind"].dump() + event["text"].dump());
     }
     metrics::Snapshot seen = collector_->look(rig_->now);
