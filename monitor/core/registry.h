@@ -154,8 +154,8 @@ struct Job {
   JobCard card{};             // as text, `set` included: what its pages show
   // The same as whoever made it wrote it; none: this monitor found the job again.
   std::optional<JobCard> asked;
-  bool made_anew =
-      false;  // by a process that comes for the first time; and nobody changed it since
+  // A process that comes for the first time made it, and nobody has changed it since.
+  bool made_anew = false;
   WrittenBy<bool, Monitor> told_other_settings;  // that a process of it asks for others
   Knobs knobs;
   // Of each GPU, for a job without a quota: what root allows its user. Not reserved.

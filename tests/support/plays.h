@@ -1,8 +1,8 @@
 // Plays: random scenes of which all that happens is noted, and compared with a record.
 //
-// Concept. Laws say what must never be. A play says nothing of the kind: it notes what was done,
-// and the record holds what was done before. So a change with an effect that nobody meant fails,
-// however small the effect is. A change that is meant renews the record in the same commit.
+// Concept. A law says what must never happen. A play only notes what happens, and compares that
+// with a record of earlier. So any change of behaviour makes it fail, however small the change is.
+// A change that is meant renews the record in the same commit.
 //
 // With SWITCHYARD_PLAYS=FOLDER plays compare nothing. They write a new record.txt into that empty
 // folder, and the whole text of each play. Let the version before write into another folder, and

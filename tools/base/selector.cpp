@@ -97,11 +97,9 @@ bool fits_user(const json& job, const std::vector<std::string>& users) {
 bool fits_gpu(const json& job, const std::vector<std::string>& gpus) {
   const json& all = list_of(job, "gpus");
   return std::any_of(all.begin(), all.end(), [&](const json& gpu) {
-    if (!is_on(gpu)) return false;
-    return std::any_of(gpus.begin(), gpus.end(), [&](const std::string& named) {
-      return is_number(named) ? std::to_string(number_of(gpu, "index")) == named
-                              : text_of(gpu, "uuid").rfind(named, 0) == 0;
-    });
+    return is_on(gpu) && std::any_of(gpus.begin(), gpus.end(), [&](const std::string& named) {
+             return names_gpu(named, gpu);
+           });
   });
 }
 
@@ -115,8 +113,7 @@ std::optional<Error> refuse(const Selection& selection) {
     }
   }
   for (const std::string& gpu : parts_of(selection.gpus)) {
-    const bool named = gpu.size() > 4 && (gpu.rfind("GPU-", 0) == 0 || gpu.rfind("MIG-", 0) == 0);
-    if (!named && !is_number(gpu)) {
+    if (!may_name_gpu(gpu)) {
       return bad_value("--gpu", gpu, "the index of a GPU, or the beginning of its UUID");
     }
   }
@@ -124,6 +121,16 @@ std::optional<Error> refuse(const Selection& selection) {
 }
 
 }  // namespace
+
+bool may_name_gpu(const std::string& text) {
+  const bool uuid = text.size() > 4 && (text.rfind("GPU-", 0) == 0 || text.rfind("MIG-", 0) == 0);
+  return uuid || is_number(text);
+}
+
+bool names_gpu(const std::string& text, const json& gpu) {
+  return is_number(text) ? std::to_string(number_of(gpu, "index")) == text
+                         : text_of(gpu, "uuid").rfind(text, 0) == 0;
+}
 
 bool Selection::is_pattern() const {
   return has_option() || std::any_of(words.begin(), words.end(), is_glob);

@@ -64,7 +64,7 @@ void context_made(unsigned lane) {
   const memory::Relaxed relaxed;
   // The second of two waits here until the first has given all.
   const RangesLock held;
-  // Before the table is gone through: what comes meanwhile has the access already.
+  // The bit first, and then the table: a range that is added later has the access already.
   if ((g_state.lanes.fetch_or(bit, std::memory_order_seq_cst) & bit) != 0) return;
   for (std::size_t i = 0; i < count(); ++i) {
     if (at(i).lane != lane && access_of(at(i)).peers) give(lane, at(i));

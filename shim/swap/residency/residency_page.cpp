@@ -106,7 +106,7 @@ void count(unsigned lane, const Moved& moved, abi::Word64 abi::Memory::*directio
   memory.spared_bytes.fetch_add(moved.skipped, std::memory_order_relaxed);
 }
 
-// It began without a monitor, and nothing was noted of what its contexts may reach.
+// The process made contexts without a monitor, so nobody noted what these may reach.
 bool has_begun_unmanaged(unsigned gpus) {
   if (process().swappable.load(std::memory_order_relaxed) != 0) return false;
   const abi::Lane* const lanes = page().lanes;

@@ -219,7 +219,7 @@ TEST(Joining, WhatWasSetBeforeARestartHoldsAlsoWhereANewProcessComesFirst) {
   EXPECT_EQ(fresh.lane().quota_bytes, 2 * kGiB);
   EXPECT_STREQ(fresh.shim.card().priority, "low");
   EXPECT_FALSE(old.client->other_settings);
-  // A later `set` stays, whoever comes.
+  // Another process that comes again does not undo a later `set`.
   rig.ask({{"op", "set"}, {"target", "x"}, {"priority", "high"}});
   rig.join(set, 1000, 1, wire::kRejoin);
   EXPECT_EQ(rig.job()["priority"], "high");

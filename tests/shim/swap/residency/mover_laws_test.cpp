@@ -64,23 +64,13 @@ class MoverLaws : public MoverTest {
     world_.during_wait = nullptr;
   }
 
-  void set_primary(bool active) {
-    const bool made = active && !world_.primary;
-    world_.primary = active;
-    if (made) swap::mover::context_made(0);
-  }
-
   // A fresh page with the same order: what it is told is what is so.
   void find_another_monitor() {
     const auto fresh = std::make_unique<abi::Page>();
     swap::residency_page::carry_over(*fresh);
     EXPECT_EQ(fresh->residencies[0].phase.load(), phase());
     EXPECT_EQ(fresh->residencies[0].resident_bytes.load(), resident());
-    words().answered.store(0);
-    words().phase.store(abi::kResident);
-    words().total_bytes.store(0);
-    words().resident_bytes.store(0);
-    swap::residency_page::moved_to_fresh_page();
+    begin_fresh_page(1);
     EXPECT_EQ(words().answered.load(), abi::kAnswersNone);
   }
 

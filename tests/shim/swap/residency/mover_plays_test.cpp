@@ -176,22 +176,10 @@ class MoverPlays : public MoverTest, public ::testing::WithParamInterface<unsign
     }
     return true;
   }
-  void set_primary(bool active) {
-    const bool made = active && !world_.primary;
-    world_.primary = active;
-    if (made) swap::mover::context_made(0);
-  }
   void find_another_monitor() {
     const auto fresh = std::make_unique<abi::Page>();
     swap::residency_page::carry_over(*fresh);
-    for (unsigned lane = 0; lane < gpus_; ++lane) {
-      abi::Residency& at = page().residencies[lane];
-      at.answered.store(0);
-      at.phase.store(abi::kResident);
-      at.total_bytes.store(0);
-      at.resident_bytes.store(0);
-    }
-    swap::residency_page::moved_to_fresh_page();
+    begin_fresh_page(gpus_);
   }
 
   void note() {

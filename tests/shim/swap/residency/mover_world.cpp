@@ -195,6 +195,23 @@ void MoverTest::pause(bool paused) {
   page().gates[0].closed.store(paused ? abi::kClosedByPause : 0u);
 }
 
+void MoverTest::begin_fresh_page(unsigned gpus) {
+  for (unsigned lane = 0; lane < gpus; ++lane) {
+    abi::Residency& at = page().residencies[lane];
+    at.answered.store(0);
+    at.phase.store(abi::kResident);
+    at.total_bytes.store(0);
+    at.resident_bytes.store(0);
+  }
+  swap::residency_page::moved_to_fresh_page();
+}
+
+void MoverTest::set_primary(bool active) {
+  const bool made = active && !world_.primary;
+  world_.primary = active;
+  if (made) swap::mover::context_made(0);
+}
+
 void MoverTest::make_context(std::uintptr_t number) {
   swap::note_context(reinterpret_cast<CUcontext>(number), 0);
 }

@@ -74,7 +74,11 @@ class MoverTest : public PipelineTest {
   static void monitor_dies() { process().joined.store(0); }
   static void pause(bool paused);
 
+  // The page of another monitor has begun: nothing is told in it yet.
+  static void begin_fresh_page(unsigned gpus);
+
   // --- the application ---
+  void set_primary(bool active);
   void end_primary() { world_.primary = false; }
   static void make_context(std::uintptr_t number);
   static void end_context(std::uintptr_t number);
