@@ -46,7 +46,8 @@ bool fits_glob(const std::string& text, const std::string& glob);
 // Whether the job has, or had, work or memory on this GPU of its list.
 bool is_on(const nlohmann::json& gpu);
 
-// Whether a text may name a GPU: an index, or the beginning of a UUID; and whether it names this one.
+// Whether a text may name a GPU, by its index or the beginning of its UUID; and whether it names
+// this one.
 bool may_name_gpu(const std::string& text);
 bool names_gpu(const std::string& text, const nlohmann::json& gpu);
 
