@@ -18,18 +18,20 @@ constexpr std::chrono::seconds kEvery{1};
 }  // namespace
 
 std::map<unsigned, std::string> job_files_of(Monitor& monitor) {
-  std::map<std::size_t, std::set<std::string>> numbers;
+  // Instances of one GPU have its index, and so one file.
+  std::map<unsigned, std::set<std::string>> numbers;
+  for (const GpuAccounts::Gpu& gpu : monitor.gpus().all()) numbers[gpu.info.index];
   for (const auto& [key, job] : monitor.registry().jobs()) {
     if (job.place.slurm_job.empty()) continue;
     // Job::used is kept for jobs with a quota alone.
     for (const std::size_t gpu : used_gpus(monitor.registry(), job)) {
-      numbers[gpu].insert(job.place.slurm_job);
+      numbers[monitor.gpus()[gpu].info.index].insert(job.place.slurm_job);
     }
   }
   std::map<unsigned, std::string> out;
-  for (std::size_t gpu = 0; gpu < monitor.gpus().size(); ++gpu) {
-    std::string& text = out[monitor.gpus()[gpu].info.index];
-    for (const std::string& number : numbers[gpu]) text += number + "\n";
+  for (const auto& [index, those] : numbers) {
+    std::string& text = out[index];
+    for (const std::string& number : those) text += number + "\n";
   }
   return out;
 }
