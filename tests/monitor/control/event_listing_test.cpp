@@ -1,6 +1,7 @@
 // The journal as people and their programs see it.
 #include "monitor/control/event_listing.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "monitor/status/changes.h"
@@ -133,6 +134,38 @@ TEST(EventListing, OfTheLastSecondsAndFromNowOn) {
   EXPECT_EQ(none["last"], 3);
 }
 
+TEST(EventListing, OfASpanWhatWasReadAlreadyIsNotReadAgain) {
+  Rig rig;
+  for (int i = 0; i < 9; ++i) {
+    rig.monitor.journal().take(event_of(EventKind::kIsBack, 1, rig.now));
+    rig.now += seconds(1);
+  }
+  const auto numbers = [&](const json& request) {
+    std::vector<int> out;
+    const json answer = events(rig, request);
+    for (const json& event : answer["events"]) out.push_back(event["number"]);
+    return out;
+  };
+  EXPECT_EQ(numbers({{"seconds", 3.5}, {"since", 8}}), (std::vector{9, 10}));
+  EXPECT_EQ(numbers({{"seconds", 1.5}, {"since", 5}}), (std::vector{10}));
+}
+
+TEST(EventListing, NamesTheGpuAndTheJobForWhichItHappened) {
+  Rig rig(2);
+  const Joined x = rig.runs({.name = "x"});
+  const Joined y = rig.runs({.name = "y"});
+  HistoryEvent event = event_of(EventKind::kIsBack, x.client->job, rig.now);
+  event.by_job = static_cast<std::uint32_t>(y.client->job);
+  set_gpu(event, 1);
+  rig.monitor.journal().take(event);
+  const json told = events(rig)["events"].back();
+  EXPECT_EQ(told["name"], "x");
+  EXPECT_EQ(told["by_name"], "y");
+  EXPECT_EQ(told["gpu_uuid"], rig.monitor.gpus()[1].info.uuid_text);
+  EXPECT_EQ(told["by_user"], nullptr);
+  EXPECT_EQ(told["by_pid"], nullptr);
+}
+
 TEST(EventListing, WhatIsForgottenIsCounted) {
   Rig rig;
   for (std::size_t i = 0; i < Journal::kEvents + 99; ++i) {
@@ -233,6 +266,25 @@ TEST_F(EventText, OfStatesIsThatOfPs) {
   EXPECT_EQ(state({State::kUnmanaged, Reason::kOldLibrary}, 9),
             "unmanaged: old library (page layout 9)");
   EXPECT_EQ(state({}), "not there any more");
+}
+
+TEST_F(EventText, OfWhatAPagesWordsBecame) {
+  EXPECT_EQ(text(EventKind::kGate, 0), "gate opened");
+  EXPECT_EQ(text(EventKind::kGate, 0x100000000 | abi::kClosedByPause),
+            fmt::format("gate closed ({:#x})", unsigned{abi::kClosedByPause}));
+  EXPECT_EQ(text(EventKind::kGate, 0x100000000), "gate opened") << "its upper half is no gate's";
+  EXPECT_EQ(text(EventKind::kSlice, 7ull << 32 | 2000), "slices of 2000 us, copies 7 us");
+  EXPECT_EQ(text(EventKind::kMemoryRefused, kGiB, 7), "1.00 GiB refused to pid 7 on a GPU")
+      << "there is no such GPU";
+}
+
+TEST_F(EventText, OfAPauseSaysHowLongItGoesOn) {
+  const auto paused = [&](Time until) {
+    return text(EventKind::kPaused, static_cast<std::uint64_t>(until.count()));
+  };
+  EXPECT_EQ(paused(Time{0}), "paused by root (pid 7)");
+  EXPECT_EQ(paused(rig.now + seconds(20)), "paused for 20 s by root (pid 7)");
+  EXPECT_EQ(paused(rig.now), "paused by root (pid 7)");
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "monitor/control/audit.h"
 #include "tests/monitor/log_lines.h"
 #include "tests/monitor/rig.h"
 
@@ -35,7 +36,8 @@ class KeptChoice : public ::testing::Test {
     Rig rig(1, 4 * kGiB, options);
     restore_choice(rig.monitor);
     means = rig.monitor.scheduler().chosen();
-    slice_us = rig.monitor.scheduler().rules().slice_us;
+    rules = rig.monitor.scheduler().rules();
+    slice_us = rules.slice_us;
     return rig.monitor.scheduler().rules().kind;
   }
   void choose_fair() {
@@ -45,6 +47,7 @@ class KeptChoice : public ::testing::Test {
   }
   Settings settings;
   Means means = Means::kAuto;
+  policy::Rules rules;
   std::uint32_t slice_us = 0;
 
  private:
@@ -57,6 +60,51 @@ TEST_F(KeptChoice, OutlivesTheMonitor) {
   EXPECT_EQ(next(settings), policy::Kind::kFair);
   EXPECT_EQ(means, Means::kGate);
   EXPECT_EQ(slice_us, 4'000u);
+}
+
+TEST_F(KeptChoice, OfTheMinimumAndTheWaitsOutlivesTheMonitorToo) {
+  const bool other = !settings.rules.foresee;
+  {
+    Rig rig(1, 4 * kGiB, settings);
+    const char* waits = other ? "foreseen" : "slices";
+    EXPECT_EQ(rig.ask({{"op", "policy"}, {"minimum", "50%"}, {"waits", waits}})["ok"], true);
+  }
+  next(settings);
+  EXPECT_EQ(rules.minimum, 0.5) << "the most that there may be";
+  EXPECT_EQ(rules.foresee, other);
+}
+
+TEST_F(KeptChoice, StandsInAFileOfItsUserAlone) {
+  choose_fair();
+  EXPECT_EQ(fs::status(file()).permissions(), fs::perms::owner_read | fs::perms::owner_write);
+}
+
+TEST_F(KeptChoice, IsIgnoredWhereAGroupCanWriteOrAnotherUserOwnsIt) {
+  choose_fair();
+  fs::permissions(file(), fs::perms::group_write, fs::perm_options::add);
+  EXPECT_EQ(next(settings), policy::Kind::kPriority);
+  fs::permissions(file(), fs::perms::group_write, fs::perm_options::remove);
+  EXPECT_EQ(next(settings), policy::Kind::kFair);
+  if (::geteuid() != 0) GTEST_SKIP() << "needs root, to play another user";
+  ASSERT_EQ(::chown(file().c_str(), 47112, 47112), 0);
+  EXPECT_EQ(next(settings), policy::Kind::kPriority);
+}
+
+TEST_F(KeptChoice, ThatCannotBeWrittenIsInForceAndTold) {
+  const LogLines log;
+  settings.socket = "/proc/none/monitor.sock";
+  Rig rig(1, 4 * kGiB, settings);
+  EXPECT_EQ(rig.ask({{"op", "policy"}, {"policy", "fair"}})["ok"], true);
+  EXPECT_EQ(rig.monitor.scheduler().rules().kind, policy::Kind::kFair);
+  EXPECT_EQ(log.count("the next monitor will not have this choice"), 1u);
+}
+
+TEST_F(KeptChoice, OfAMonitorWithoutASocketIsNotWritten) {
+  const LogLines log;
+  Rig rig;
+  rig.ask({{"op", "policy"}, {"policy", "fair"}});
+  EXPECT_FALSE(fs::exists(".chosen"));
+  EXPECT_EQ(log.count("will not have this choice"), 0u);
 }
 
 TEST_F(KeptChoice, OfTheUsualSliceOutlivesAnOption) {
@@ -116,6 +164,42 @@ TEST_F(KeptChoice, IsIgnoredWhereItIsNotOursOrMakesNoSense) {
   fs::rename(file(), file() + ".else");
   fs::create_symlink(file() + ".else", file());
   EXPECT_EQ(next(settings), policy::Kind::kPriority) << "a link";
+}
+
+// The log's text of a command; "-": none.
+TEST(CommandText, SaysWhatWasAskedAndWhatCameOfIt) {
+  const json done = {{"ok", true}}, refused = {{"ok", false}, {"error", "no"}};
+  const json changed = {{"ok", true}, {"before", {{"limit", "none"}, {"share", "1"}}}};
+  const struct {
+    json request;
+    json reply;
+    const char* text;
+  } rows[] = {
+      {{{"op", "create"}}, done, "-"},
+      {{{"op", "create"}}, refused, "run: refused: no"},
+      {{{"op", "stop"}}, done, "stop"},
+      {{{"op", "policy"}, {"policy", "x"}}, done, "-"},
+      {{{"op", "means"}}, refused, "means: refused: no"},
+      {{{"op", "migrate"}, {"target", "x"}, {"to", "1"}}, done, "migrate 'x' to 1"},
+      {{{"op", "resume"}, {"target", "x"}, {"to", "1"}}, done, "resume 'x'"},
+      {{{"op", "pause"}, {"target", "x"}, {"release", true}}, done, "pause 'x', release true"},
+      {{{"op", "swap-out"}, {"target", "x"}, {"release", true}}, done, "swap-out 'x'"},
+      {{{"op", "set"}, {"target", "x"}, {"limit", "30%"}, {"share", 4}},
+       changed,
+       "set 'x': limit none -> 30%, share 1 -> 4"},
+      {{{"op", "set"}, {"target", "x"}}, refused, "set 'x': refused: no"},
+      {{{"op", "ps"}}, refused, "-"},
+  };
+  for (const auto& row : rows) {
+    EXPECT_EQ(command_text(row.request, row.reply, "as before", "as before").value_or("-"),
+              row.text)
+        << row.request;
+  }
+}
+
+TEST(CommandText, HasABoundedPartOfWhatAPeerSays) {
+  const json request = {{"op", "pause"}, {"target", std::string(1000, 'x')}};
+  EXPECT_EQ(command_text(request, {{"ok", true}}, "", ""), "pause '" + std::string(200, 'x') + "'");
 }
 
 class Audit : public KeptChoice {};

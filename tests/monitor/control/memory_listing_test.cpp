@@ -70,6 +70,7 @@ TEST(MemoryListing, MovesAreAddedUp) {
   said.moved_out_bytes = 3;
   said.moved_in_bytes = 2;
   said.spared_bytes = 7;
+  said.taken_bytes = 5;
   said.times_out = 1;
   MemoryListing listing;
   listing.add(said, 0, 0, 0);
@@ -78,6 +79,7 @@ TEST(MemoryListing, MovesAreAddedUp) {
   EXPECT_EQ(gpu["swap_moved_out_bytes"], 6);
   EXPECT_EQ(gpu["swap_moved_in_bytes"], 4);
   EXPECT_EQ(gpu["swap_spared_bytes"], 14);
+  EXPECT_EQ(gpu["swap_taken_over_bytes"], 10);
   EXPECT_EQ(gpu["swap_times_out"], 2);
 }
 
