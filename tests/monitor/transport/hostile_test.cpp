@@ -17,6 +17,7 @@
 #include "switchyard/descriptors.h"
 #include "switchyard/handover.h"
 #include "switchyard/status.h"
+#include "tests/monitor/log_lines.h"
 #include "tests/monitor/running.h"
 #include "tests/monitor/transport/wire_client.h"
 
@@ -168,6 +169,21 @@ TEST(Hostile, ConnectionsOfOneProcessLeaveOneWatch) {
   EXPECT_LE(entries("/proc/self/fd", "pidfd"), 1u);
 }
 
+TEST(Hostile, AToolThatHangsUpWhileItsAnswerWaitsLeavesNoSocket) {
+  Running monitor;
+  WireClient client(monitor.socket());
+  ASSERT_TRUE(client.join(hello_of({.name = "x", .swappable = "yes"})));
+  client.shim().swappable(kGiB);
+  const std::size_t before = entries("/proc/self/fd", "socket:");
+  {
+    WireClient tool(monitor.socket());
+    tool.send(make_frame(wire::kJson, 1, json{{"op", "swap-out"}, {"target", "x"}}.dump()));
+    EXPECT_TRUE(eventually([&] { return client.shim().told_to_leave(); }));
+  }
+  EXPECT_TRUE(eventually([&] { return entries("/proc/self/fd", "socket:") <= before; }))
+      << "its memory never leaves, and nobody waits for that";
+}
+
 // It would have a short slice for ever.
 TEST(Hostile, WhoCannotBeWelcomedIsWatchedAllTheSame) {
   Running monitor;
@@ -309,6 +325,29 @@ TEST(Hostile, AUserWithTooManyConnectionsIsToldSoAndOthersAreServed) {
   EXPECT_EQ(as_another_user(fill), 0);
   EXPECT_TRUE(::geteuid() != 0 || answers(monitor));
   EXPECT_TRUE(eventually([&] { return as_another_user(fill) == 0; })) << "all was given back";
+}
+
+TEST(Hostile, AUserThatIsRefusedTimeAndAgainIsLoggedOnce) {
+  const LogLines log;
+  Settings settings;
+  settings.owner = 1;
+  settings.users.connections = 1;
+  Running monitor(settings);
+  const auto folder = std::filesystem::path(monitor.socket()).parent_path();
+  std::filesystem::permissions(folder, std::filesystem::perms::all);
+  std::filesystem::permissions(monitor.socket(), std::filesystem::perms::all);
+  EXPECT_EQ(as_another_user([&] {
+              WireClient first(monitor.socket());
+              if (first.ask({{"op", "version"}})["ok"] != true) return 1;
+              for (int i = 0; i < 5; ++i) {
+                WireClient more(monitor.socket());
+                if (more.ask({{"op", "version"}})["ok"] != false) return 2;
+              }
+              return 0;
+            }),
+            0);
+  monitor.stop();
+  EXPECT_EQ(log.count("is refused: "), 1u);
 }
 
 }  // namespace

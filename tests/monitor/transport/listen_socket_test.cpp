@@ -4,6 +4,8 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <stdlib.h>
+#include <sys/file.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -45,6 +47,72 @@ TEST_F(PlaceTest, MakesItsDirectoryAndSocket) {
   EXPECT_TRUE(fs::is_socket(base + "/new/monitor.sock"));
   const auto mode = fs::status(base + "/new").permissions();
   EXPECT_EQ(mode & fs::perms::others_write, fs::perms::none);
+}
+
+// Root's monitor serves every user, and a user's own that user alone.
+TEST_F(PlaceTest, ASocketIsForThoseWhomItsMonitorServes) {
+  const auto rights_of = [&](const std::string& name) {
+    ListenSocket place;
+    EXPECT_TRUE(place.open(base + name, why, taken)) << why;
+    return static_cast<unsigned>(fs::status(base + name).permissions());
+  };
+  if (::geteuid() == 0) {
+    EXPECT_EQ(rights_of("/roots/m.sock"), 0666u);
+    EXPECT_EQ(static_cast<unsigned>(fs::status(base + "/roots").permissions()), 0755u);
+    ASSERT_EQ(::chown(base.c_str(), 47112, 47112), 0);
+    ASSERT_EQ(::seteuid(47112), 0);
+  }
+  EXPECT_EQ(rights_of("/own/m.sock"), 0600u);
+  EXPECT_EQ(static_cast<unsigned>(fs::status(base + "/own").permissions()), 0700u);
+  EXPECT_EQ(::seteuid(::getuid()), 0);
+}
+
+TEST_F(PlaceTest, OpeningLeavesTheRightsOfLaterFilesAlone) {
+  const mode_t before = ::umask(0027);
+  ListenSocket place;
+  EXPECT_TRUE(place.open(base + "/monitor.sock", why, taken)) << why;
+  EXPECT_EQ(::umask(before), mode_t{0027});
+}
+
+TEST_F(PlaceTest, APathMayHave107Bytes) {
+  const auto path_of = [&](std::size_t bytes) {
+    return base + "/" + std::string(bytes - base.size() - 1, 'x');
+  };
+  ListenSocket place;
+  EXPECT_TRUE(place.open(path_of(107), why, taken)) << why;
+  EXPECT_NE(refused(path_of(108)).find("at most 107 bytes"), std::string::npos) << why;
+}
+
+TEST_F(PlaceTest, APlaceThatCannotBeIsNotTaken) {
+  taken = true;
+  EXPECT_FALSE(refused("relative.sock").empty());
+  EXPECT_FALSE(taken) << "nobody is there to be used";
+}
+
+// The folder of rules 3 and 4 of paths.h. A user who may write there could take the socket's place.
+TEST_F(PlaceTest, AUsersOwnFolderThatOthersMayUseOrALinkIsRefused) {
+  if (::geteuid() == 0) {
+    ASSERT_EQ(::chown(base.c_str(), 47112, 47112), 0);
+    ASSERT_EQ(::seteuid(47112), 0);
+  }
+  ::setenv("XDG_RUNTIME_DIR", base.c_str(), 1);
+  const std::string folder = base + "/switchyard";
+  fs::create_directory(folder);
+  for (const mode_t mode : {0701, 0710, 0755}) {
+    ::chmod(folder.c_str(), mode);
+    EXPECT_NE(refused(folder + "/monitor.sock").find("only you can use"), std::string::npos)
+        << mode << why;
+  }
+  fs::remove(folder);
+  fs::create_directory(base + "/elsewhere");
+  ::chmod((base + "/elsewhere").c_str(), 0700);
+  fs::create_directory_symlink(base + "/elsewhere", folder);
+  EXPECT_NE(refused(folder + "/monitor.sock").find("is not a directory"), std::string::npos) << why;
+  fs::remove(folder);
+  ListenSocket place;
+  EXPECT_TRUE(place.open(folder + "/monitor.sock", why, taken)) << why;
+  ::unsetenv("XDG_RUNTIME_DIR");
+  EXPECT_EQ(::seteuid(::getuid()), 0);
 }
 
 TEST_F(PlaceTest, TheSocketGoesWithTheMonitor) {
@@ -113,6 +181,17 @@ TEST_F(PlaceTest, APassedSocketOfAnotherPlaceIsRefused) {
   EXPECT_FALSE(place.open(base + "/monitor.sock", why, taken, one(listener_at(base + "/other"))));
   EXPECT_NE(why.find("no socket that listens on " + base + "/monitor.sock"), std::string::npos);
   EXPECT_TRUE(fs::exists(base + "/other"));
+}
+
+TEST_F(PlaceTest, OfSeveralPassedSocketsTheOneOfThePlaceIsTaken) {
+  std::vector<Fd> passed;
+  for (const char* name : {"/other", "/monitor.sock", "/third"}) {
+    passed.push_back(listener_at(base + name));
+  }
+  const int wanted = passed[1].get();
+  ListenSocket place;
+  ASSERT_TRUE(place.open(base + "/monitor.sock", why, taken, std::move(passed))) << why;
+  EXPECT_EQ(Fd(place.release_listener()).get(), wanted);
 }
 
 TEST_F(PlaceTest, ASocketThatSystemdListensOnIsNotReplaced) {
@@ -222,6 +301,26 @@ TEST(Claims, TheSecondClaimNamesTheFirst) {
   EXPECT_EQ(WEXITSTATUS(status), 0);
 }
 
+TEST(Claims, WhatAHolderAnswersReachesNoTerminal) {
+  std::string why;
+  const std::string uuid = unique_uuid();
+  const auto first = claim_gpus({uuid}, why);
+  ASSERT_EQ(first.size(), 1u) << why;
+  const pid_t child = ::fork();
+  if (child == 0) {
+    std::string said;
+    claim_gpus({uuid}, said);
+    ::_exit(said.find("a?[31mb~?") != std::string::npos ? 0 : 1);
+  }
+  pollfd poll_for{first[0].get(), POLLIN, 0};
+  ASSERT_EQ(::poll(&poll_for, 1, test::kPatienceMs), 1);
+  const Fd caller(::accept(first[0].get(), nullptr, nullptr));
+  ASSERT_GT(::send(caller.get(), "a\x1b[31mb~\x7f", 9, MSG_NOSIGNAL), 0);
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  EXPECT_EQ(WEXITSTATUS(status), 0);
+}
+
 TEST(Claims, AClaimEndsWithItsHolder) {
   std::string why;
   ASSERT_EQ(claim_gpus({unique_uuid()}, why).size(), 1u);
@@ -237,12 +336,26 @@ TEST(Claims, AnotherUsersClaimDoesNotKeepRootsMonitorFromStarting) {
   const auto squatted = claim_gpus({uuid}, why);
   EXPECT_EQ(::seteuid(0), 0);
   ASSERT_EQ(squatted.size(), 1u) << why;
-  EXPECT_EQ(claim_gpus({uuid}, why).size(), 1u) << why;
+  const auto both = claim_gpus({uuid, uuid + "-free"}, why);
+  ASSERT_EQ(both.size(), 2u) << why;
+  EXPECT_FALSE(both[0]) << "the name is the other user's";
+  EXPECT_TRUE(both[1]);
   ASSERT_EQ(::seteuid(47111), 0);
   EXPECT_TRUE(claim_gpus({uuid}, why).empty());
   EXPECT_EQ(::seteuid(0), 0);
   EXPECT_NE(why.find("switchyardd --system"), std::string::npos) << why;
   EXPECT_NE(why.find("47112"), std::string::npos) << why;
+}
+
+TEST(Claims, RootsClaimIsWhatAUserIsToldToUse) {
+  if (::geteuid() != 0) GTEST_SKIP() << "needs root, to play two users";
+  std::string why;
+  const std::string uuid = unique_uuid();
+  const auto roots = claim_gpus({uuid}, why);
+  ASSERT_EQ(::seteuid(47111), 0);
+  EXPECT_TRUE(claim_gpus({uuid}, why).empty());
+  EXPECT_EQ(::seteuid(0), 0);
+  EXPECT_NE(why.find("use that one"), std::string::npos) << why;
 }
 
 // With as many waiting as its holder lets wait, nobody can ask who that is.
@@ -317,6 +430,45 @@ TEST_F(PlaceTest, AFileThatSomethingElseHasLockedIsLetBe) {
   first.clear();
   EXPECT_TRUE(lock_devices({file}, second, why));
   EXPECT_EQ(second.size(), 1u);
+}
+
+TEST_F(PlaceTest, ALockIsThatOfItsOwnFile) {
+  std::ofstream(base + "/locked") << "x";
+  std::ofstream(base + "/free") << "x";
+  std::vector<Fd> locks;
+  ASSERT_TRUE(lock_devices({base + "/locked"}, locks, why)) << why;
+  const Fd other(::open((base + "/free").c_str(), O_RDONLY | O_CLOEXEC));
+  EXPECT_EQ(lock_holder(other.get()), std::nullopt);
+}
+
+// Root's monitor starts beside a lock of a user's monitor, and not beside one of root's.
+TEST_F(PlaceTest, AFileThatAMonitorHasLockedIsRefusedUnlessItIsAUsersAndWeAreRoot) {
+  if (::geteuid() != 0) GTEST_SKIP() << "needs root, to play two users";
+  const std::string file = base + "/device";
+  std::ofstream(file) << "x";
+  fs::permissions(base, fs::perms::all);
+  for (const uid_t uid : {0, 47112}) {
+    int ready[2];
+    ASSERT_EQ(::pipe(ready), 0);
+    const pid_t child = ::fork();
+    if (child == 0) {
+      const Fd locked(::open(file.c_str(), O_RDONLY | O_CLOEXEC));
+      const bool holds = ::setresuid(uid, uid, uid) == 0 &&
+                         ::prctl(PR_SET_NAME, "switchyardd") == 0 &&
+                         ::flock(locked.get(), LOCK_EX | LOCK_NB) == 0;
+      ::_exit(::write(ready[1], &holds, 1) == 1 && ::pause() == 0 ? 0 : 1);
+    }
+    bool holds = false;
+    EXPECT_EQ(::read(ready[0], &holds, 1), 1);
+    EXPECT_TRUE(holds);
+    std::vector<Fd> locks;
+    EXPECT_EQ(lock_devices({file}, locks, why), uid != 0) << uid;
+    EXPECT_TRUE(locks.empty());
+    EXPECT_EQ(why.find("pid " + std::to_string(child)) != std::string::npos, uid == 0) << why;
+    ::kill(child, SIGKILL);
+    ::waitpid(child, nullptr, 0);
+    for (const int end : ready) ::close(end);
+  }
 }
 
 std::optional<Options> options_of(std::vector<std::string> words, int& exit_code) {

@@ -2,14 +2,17 @@
 #include "monitor/transport/metrics_http.h"
 
 #include <gtest/gtest.h>
+#include <stdlib.h>
 
 #include <atomic>
+#include <filesystem>
 #include <string>
 #include <thread>
 #include <utility>
 #include <vector>
 
 #include "switchyard/fd.h"
+#include "tests/monitor/log_lines.h"
 #include "tests/monitor/rig.h"
 #include "tests/support/http.h"
 
@@ -139,6 +142,13 @@ TEST_F(MetricsServer, TheOldestSilentPeerMakesRoom) {
   EXPECT_FALSE(second.readable(0)) << "the younger one stays";
 }
 
+TEST_F(MetricsServer, APeerThatWasServedTakesNoRoom) {
+  begin({.connections = 1, .accept_every = milliseconds(1)});
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_EQ(body_of(ask("GET /metrics HTTP/1.1\r\n\r\n")), "a 1\n") << i;
+  }
+}
+
 TEST_F(MetricsServer, APeerThatStillReadsMakesNoRoom) {
   page_ = std::make_shared<const std::string>(64u << 20, 'x');
   begin({.connections = 1, .accept_every = milliseconds(1), .answer = seconds(60)});
@@ -171,6 +181,67 @@ TEST(MetricsPages, APageStaysForAMomentAndIsThenMadeAnew) {
   ASSERT_NE(first, nullptr);
   std::this_thread::sleep_for(MetricsPages::kPageStays + milliseconds(1));
   EXPECT_NE(get(), first);
+}
+
+TEST(MetricsPages, RequestsWhileOneIsMadeShareItAndAreAnsweredOnce) {
+  Rig rig;
+  asio::io_context io(1);
+  MetricsPages pages(io, rig.monitor);
+  std::vector<MetricsPages::Page> given;
+  for (int i = 0; i < 3; ++i) {
+    pages.get([&given](const MetricsPages::Page& page) { given.push_back(page); });
+  }
+  while (given.size() < 3 && io.run_one_for(seconds(60)) != 0) continue;
+  io.run_for(milliseconds(20));
+  ASSERT_EQ(given.size(), 3u);
+  EXPECT_NE(given[0], nullptr);
+  EXPECT_EQ(given[0], given[1]);
+  EXPECT_EQ(given[0], given[2]);
+}
+
+// On a slow machine a page may be old when it is asked for again, but not each time.
+TEST(MetricsPages, AFreshPageIsGivenAtOnce) {
+  Rig rig;
+  asio::io_context io(1);
+  MetricsPages pages(io, rig.monitor);
+  bool at_once = false;
+  for (int i = 0; i < 100 && !at_once; ++i) {
+    MetricsPages::Page made, again;
+    pages.get([&made](const MetricsPages::Page& page) { made = page; });
+    while (made == nullptr && io.run_one_for(seconds(60)) != 0) continue;
+    pages.get([&again](const MetricsPages::Page& page) { again = page; });
+    at_once = made != nullptr && made == again;
+    while (again == nullptr && io.run_one_for(seconds(60)) != 0) continue;
+  }
+  EXPECT_TRUE(at_once);
+}
+
+TEST(MetricsPages, AFileThatCannotBeWrittenIsToldOnceAndWrittenLater) {
+  char name[] = "/tmp/switchyard-test-XXXXXX";
+  ASSERT_NE(::mkdtemp(name), nullptr);
+  const std::string base(name), file = base + "/later/metrics.prom";
+  const LogLines log;
+  spdlog::set_level(spdlog::level::info);
+  Rig rig;
+  asio::io_context io(1);
+  MetricsPages pages(io, rig.monitor);
+  pages.write(file, milliseconds(10));
+  const auto becomes = [&](const auto& so) {
+    for (int left = 6000; left > 0 && !so(); --left) io.run_for(milliseconds(10));
+    return so();
+  };
+  EXPECT_TRUE(becomes([&] { return log.count("writing the metrics to") != 0; }));
+  io.run_for(milliseconds(200));
+  std::filesystem::create_directory(base + "/later");
+  EXPECT_TRUE(becomes([&] { return log.count("are written to") != 0; }));
+  EXPECT_GT(std::filesystem::file_size(file), 0u);
+  io.run_for(milliseconds(200));
+  EXPECT_EQ(log.count("writing the metrics to"), 1u);
+  EXPECT_EQ(log.count("are written to"), 1u);
+  std::filesystem::remove(file);
+  EXPECT_TRUE(becomes([&] { return std::filesystem::exists(file); })) << "each time anew";
+  spdlog::set_level(spdlog::level::off);
+  std::filesystem::remove_all(base);
 }
 
 TEST(MetricsAddress, IsAnAddressAndAPortOrAPortOfThisMachine) {

@@ -12,6 +12,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <chrono>
 #include <condition_variable>
 #include <filesystem>
@@ -23,6 +24,8 @@
 
 #include "monitor/history/store.h"
 #include "monitor/transport/listen_socket.h"
+#include "monitor/transport/takeover.h"
+#include "switchyard/claim.h"
 #include "tests/monitor/fake_gpus.h"
 #include "tests/monitor/transport/wire_client.h"
 
@@ -161,6 +164,7 @@ struct StalledDisk {
   std::condition_variable changed;
   bool stands = false, released = false;
   double written = 0;  // seconds of the GPU that was looked at
+  std::string events;  // as JSON texts
 
   struct Writes final : history::Backend {
     explicit Writes(StalledDisk& of) : disk(of) {}
@@ -169,6 +173,7 @@ struct StalledDisk {
       disk.stands = true;
       disk.changed.wait(lock, [this] { return disk.released; });
       for (const auto& [key, seconds] : rows.observed) disk.written += seconds;
+      for (const history::EventRow& row : rows.events) disk.events += row.json;
       return true;
     }
     bool tidy(history::Moment) override { return false; }
@@ -210,6 +215,150 @@ TEST(Server, ADiskThatStandsStillForTenSecondsDelaysNoTick) {
   disk.changed.notify_all();
   store.reset();  // it writes what is left
   EXPECT_GT(disk.written, 0);
+}
+
+// The disk is quick, and the next tick is far.
+TEST(Server, AnEventAfterTheLastTickIsInTheHistoryToo) {
+  StalledDisk disk;
+  disk.released = true;
+  Loop loop;
+  auto store = std::make_unique<history::Store>(
+      [&disk](std::string&) { return std::make_unique<StalledDisk::Writes>(disk); });
+  loop.monitor.records_to(*store);
+  loop.server.after(std::chrono::milliseconds(1), [&] {
+    loop.monitor.journal().take(event_of(EventKind::kIsBack, 1, steady_now()));
+    loop.server.stop();
+  });
+  loop.server.run();
+  store.reset();  // it writes what is left
+  EXPECT_NE(disk.events.find("\"is back\""), std::string::npos) << disk.events;
+}
+
+TEST(Server, ASignalEndsIt) {
+  for (const int signal : {SIGINT, SIGTERM}) {
+    Loop loop;
+    bool in_vain = false;
+    loop.server.after(std::chrono::milliseconds(1), [&] { ::raise(signal); });
+    loop.server.after(std::chrono::milliseconds(kPatienceMs / 2), [&] {
+      in_vain = true;
+      loop.server.stop();
+    });
+    loop.server.run();
+    EXPECT_FALSE(in_vain) << signal;
+  }
+}
+
+TEST(Server, ARequestThatComesWithAnotherIsServedOnce) {
+  Loop loop;
+  std::string served;
+  loop.server.in_turn(1, [&] {
+    served += 'a';
+    loop.server.in_turn(1, [&] { served += 'c'; });
+    loop.server.in_turn(2, [&] { served += 'd'; });
+  });
+  loop.server.in_turn(2, [&] { served += 'b'; });
+  while (loop.io.run_one() != 0) continue;
+  EXPECT_EQ(served, "abcd");
+}
+
+TEST(Server, MoreAnswersThanOneRoundTriesAreAllGiven) {
+  Loop loop;
+  constexpr int kAnswers = 200;
+  int given = 0;
+  for (int i = 0; i < kAnswers; ++i) {
+    loop.server.until([&given, tries = 0]() mutable {
+      if (++tries < 3) return false;
+      ++given;
+      return true;
+    });
+  }
+  while (loop.io.run_one() != 0) continue;
+  EXPECT_EQ(given, kAnswers);
+}
+
+// No tick comes here: the loop looks again when the monitor has said so.
+TEST(Server, APauseEndsBetweenTwoTicks) {
+  Loop loop;
+  std::string why;
+  Client* client = loop.monitor.join({3'000'000, 1000}, hello_of({}), steady_now(), why);
+  ASSERT_NE(client, nullptr) << why;
+  client->page->drop_sent();
+  Job& job = *loop.monitor.registry().find(client->job);
+  const Time end = steady_now() + std::chrono::milliseconds(50);
+  loop.monitor.pause(job, {.until = end}, steady_now());
+  loop.server.look_soon();
+  while (job.pause->on) ASSERT_EQ(loop.io.run_one(), 1u);
+  EXPECT_GE(steady_now(), end);
+}
+
+// A claim of the loop's, and who asks there.
+class AskedClaim {
+ public:
+  explicit AskedClaim(const std::string& uuid)
+      : length_(claim_address(uuid + std::to_string(::getpid()), address_)),
+        listens_(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)) {
+    EXPECT_EQ(::bind(listens_.get(), at(), length_), 0);
+    EXPECT_EQ(::listen(listens_.get(), 16), 0);
+  }
+  int release() { return listens_.release(); }
+  void ask(const std::string& words) {
+    asks_ = Fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    EXPECT_EQ(::connect(asks_.get(), at(), length_), 0);
+    ::send(asks_.get(), words.data(), words.size(), MSG_NOSIGNAL);
+  }
+  // All that it is told until it is hung up on.
+  std::string answer(Loop& loop) const {
+    std::string out;
+    for (char text[64];;) {
+      const ssize_t got = ::recv(asks_.get(), text, sizeof(text), MSG_DONTWAIT);
+      if (got == 0 || (got < 0 && errno != EAGAIN)) return out;
+      if (got > 0) out.append(text, static_cast<std::size_t>(got));
+      if (got < 0) loop.io.run_one_for(std::chrono::milliseconds(20));
+    }
+  }
+
+ private:
+  sockaddr* at() { return reinterpret_cast<sockaddr*>(&address_); }
+  sockaddr_un address_{};
+  socklen_t length_;
+  Fd listens_, asks_;
+};
+
+TEST(Server, EachClaimIsAnswered) {
+  Loop loop;
+  AskedClaim first("GPU-a-"), second("GPU-b-");
+  loop.server.answer_claims({first.release(), second.release()}, "socket /here");
+  for (AskedClaim* claim : {&second, &first, &second}) {
+    claim->ask("");
+    EXPECT_EQ(claim->answer(loop), "socket /here");
+  }
+}
+
+TEST(Server, OnlyRootsMonitorTakesOverAndOnlyFromAUsersOwn) {
+  if (::geteuid() != 0) GTEST_SKIP() << "needs root, to play two users";
+  const struct {
+    uid_t asks, ours;
+    const char* words;
+    bool hands_over;
+  } rows[] = {{0, 47112, kTakeOver, true},
+              {0, 47112, "take over", false},
+              {47113, 47112, kTakeOver, false},
+              {47112, 47112, kTakeOver, false},
+              {0, 0, kTakeOver, false}};
+  for (const auto& row : rows) {
+    Loop loop;
+    AskedClaim claim("GPU-a-");
+    loop.server.answer_claims({claim.release()}, "socket /here\n");
+    ASSERT_EQ(::seteuid(row.asks), 0);
+    claim.ask(row.words);
+    ASSERT_EQ(::seteuid(0), 0);
+    ASSERT_EQ(::seteuid(row.ours), 0);
+    const std::string answer = claim.answer(loop);
+    ASSERT_EQ(::seteuid(0), 0);
+    const std::string more = row.hands_over ? kHandsOver : "";
+    EXPECT_EQ(answer, "socket /here\n" + more) << &row - rows;
+    EXPECT_EQ(loop.monitor.done(steady_now()), row.hands_over) << &row - rows;
+  }
 }
 
 }  // namespace

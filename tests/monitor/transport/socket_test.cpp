@@ -141,6 +141,54 @@ TEST(Socket, SoDoesOneOfAClient) {
   EXPECT_TRUE(client.is_closed());
 }
 
+TEST(Socket, SoDoesAConnectionOnWhichNothingIsSaid) {
+  SessionLimits limits;
+  limits.frame = milliseconds(50);
+  Running monitor({}, limits);
+  EXPECT_TRUE(WireClient(monitor.socket()).is_closed());
+}
+
+TEST(Socket, BetweenTwoRequestsAToolRestsForLongerThanAFrameMayTake) {
+  SessionLimits limits;
+  limits.frame = seconds(1);
+  Running monitor({}, limits);
+  WireClient tool(monitor.socket());
+  ASSERT_TRUE(tool.ask({{"op", "version"}}).is_object());
+  std::this_thread::sleep_for(2 * limits.frame);
+  EXPECT_TRUE(tool.ask({{"op", "version"}}).is_object());
+}
+
+TEST(Socket, AToolThatAsksNothingMoreIsHungUpOn) {
+  SessionLimits limits;
+  limits.idle_tool = milliseconds(50);
+  Running monitor({}, limits);
+  WireClient tool(monitor.socket());
+  ASSERT_TRUE(tool.ask({{"op", "version"}}).is_object());
+  EXPECT_TRUE(tool.is_closed());
+}
+
+TEST(Socket, AClientMayBeSilentForEver) {
+  SessionLimits limits;
+  limits.frame = limits.idle_tool = seconds(1);
+  Running monitor({}, limits);
+  WireClient client(monitor.socket());
+  ASSERT_TRUE(client.join(hello_of({})));
+  std::this_thread::sleep_for(2 * limits.frame);
+  EXPECT_TRUE(client.charge(kMiB));
+}
+
+TEST(Socket, AToolThatTakesNoAnswersIsHungUpOn) {
+  SessionLimits limits;
+  limits.frame = seconds(1);
+  Running monitor({}, limits);
+  WireClient tool(monitor.socket());
+  const std::string frame = make_frame(wire::kJson, 1, std::string_view(R"({"op":"status"})"));
+  EXPECT_TRUE(eventually([&] {
+    while (::send(tool.fd(), frame.data(), frame.size(), MSG_DONTWAIT | MSG_NOSIGNAL) > 0) continue;
+    return errno == EPIPE;
+  }));
+}
+
 TEST(Socket, AWaitingAnswerOutlivesItsJob) {
   Swapping it;
   std::thread dying([&] {
@@ -170,6 +218,21 @@ TEST(Socket, ARefusalIsTextAndTheEnd) {
   EXPECT_TRUE(shim.is_closed());
 }
 
+TEST(Socket, AWelcomeSaysWhetherItsSettingsAreIgnored) {
+  Running monitor;
+  std::vector<std::unique_ptr<WireClient>> all;
+  for (const char* share : {"2", "2", "3"}) {
+    WireClient& client = *all.emplace_back(std::make_unique<WireClient>(monitor.socket()));
+    client.send(make_frame(wire::kHello, 1, hello_of({.job = "j", .share = share})));
+    const auto frame = client.receive();
+    ASSERT_TRUE(frame && frame->payload.size() == sizeof(wire::Welcome));
+    wire::Welcome welcome{};
+    std::memcpy(&welcome, frame->payload.data(), sizeof(welcome));
+    EXPECT_EQ((welcome.features & wire::kOtherSettings) != 0, share == std::string("3"));
+    EXPECT_NE(welcome.features & wire::kSharesMemory, 0u);
+  }
+}
+
 TEST(Socket, AnotherLayoutIsRefusedByName) {
   Running monitor;
   WireClient shim(monitor.socket());
@@ -195,8 +258,14 @@ TEST(Socket, AProcessWithAnotherLayoutIsLoggedOnceAndListedAsWhatItIs) {
   }
   WireClient tool(monitor.socket());
   const json outside = tool.ask({{"op", "ps"}})["outside"];
+  const json events = tool.ask({{"op", "events"}})["events"];
   monitor.stop();
   EXPECT_EQ(log.count("is refused"), 1u);
+  ASSERT_EQ(events.size(), 2u) << "one after the monitor's beginning";
+  EXPECT_EQ(events[1]["kind"], "process refused");
+  EXPECT_EQ(events[1]["by_pid"], ::getpid());
+  EXPECT_NE(events[1]["text"].get<std::string>().find(std::to_string(hello.layout_version)),
+            std::string::npos);
   ASSERT_EQ(outside.size(), 1u);
   EXPECT_EQ(outside[0]["library_layout"], hello.layout_version);
   EXPECT_EQ(outside[0]["hint"].get<std::string>().rfind("old library", 0), 0u) << outside;
@@ -255,6 +324,13 @@ TEST(Socket, DescriptorsOutOfPlaceCloseTheConnection) {
   ASSERT_TRUE(opens.join(hello_of({})));
   opens.send(make_frame(wire::kOpenShared, 9, share), {STDERR_FILENO});
   EXPECT_TRUE(opens.is_closed());
+  for (const std::string& frame : {make_frame(wire::kCharge, 9, wire::Charge{0, 0, 1}),
+                                   make_frame(wire::kEndShare, 9, share)}) {
+    WireClient none(monitor.socket());
+    ASSERT_TRUE(none.join(hello_of({})));
+    none.send(frame, {STDERR_FILENO});
+    EXPECT_TRUE(none.is_closed());
+  }
   WireClient late(monitor.socket());
   ASSERT_TRUE(late.join(hello_of({})));
   const std::string frame = make_frame(wire::kShare, 9, share);
