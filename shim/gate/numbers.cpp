@@ -5,7 +5,6 @@
 #include <algorithm>
 
 #include "shim/capture.h"
-#include "shim/client/process.h"
 #include "shim/clock.h"
 #include "shim/gate/errors.h"
 #include "shim/gate/slots.h"
@@ -244,7 +243,8 @@ void end(const BegunLaunch& piece) {
 
 bool settle(unsigned lane, const StreamPlace* named) {
   // A stream may join somebody's capture between the question and our write.
-  if (process().captures.load(std::memory_order_seq_cst) != 0) return true;
+  const swap::Askable may_touch;
+  if (!may_touch) return true;
   const std::uint64_t key = named != nullptr ? key_of(handle_of(*named)) : 0;
   CUcontext context = nullptr;
   bool all = true;
@@ -264,7 +264,7 @@ bool settle(unsigned lane, const StreamPlace* named) {
 }
 
 Latest::Latest(unsigned lane, CUcontext context) {
-  if (process().captures.load(std::memory_order_seq_cst) != 0) return;  // as in settle()
+  if (!may_touch_) return;  // as in settle()
   Slot& slot = g_slots[lane][g_state.latest[lane].load(std::memory_order_relaxed)];
   if (::pthread_mutex_trylock(&slot.lock) != 0) return;
   if (reachable(slot, context) && !may_be_full(slot)) {

@@ -20,8 +20,9 @@
 // When all of a GPU's slots have work, further streams are gated and not numbered.
 //
 // Handles: a thread writes to a stream only if its current context is the one that the stream was
-// launched into from. It never writes during a capture, or after the stream was destroyed. A
-// per-thread default stream is written to by its own thread alone.
+// launched into from. It never writes during a capture, or after the stream was destroyed. A thread
+// that passes by holds off captures that begin meanwhile (work_guard.h: Askable). A per-thread
+// default stream is written to by its own thread alone.
 //
 // Threading: any thread. A slot has a lock, held while its wait or number is put into the stream.
 // The driver may block there when the queue is full. Nothing that opens a gate ever takes it.
@@ -32,6 +33,7 @@
 #include "shim/driver.h"
 #include "shim/gate/timing.h"
 #include "shim/gate/view.h"
+#include "shim/work_guard.h"
 
 namespace switchyard::shim::numbers {
 
@@ -93,6 +95,7 @@ class Latest {
   void lent();
 
  private:
+  swap::Askable may_touch_;
   Slot* slot_ = nullptr;
 };
 

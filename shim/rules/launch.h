@@ -387,7 +387,7 @@ CUresult begin_capture(Original original, CUstream stream, Args... args) {
   // Raised before it begins: who asks in between leaves all streams alone.
   const abi::Lane* lane = current_lane();
   capture::begins(stream, lane != nullptr ? lane_index(lane) : -1, memory::current_owner());
-  if (swap::on()) swap::let_questions_begin();
+  swap::let_questions_begin();
   const CUresult result = original(stream, args...);
   if (result != CUDA_SUCCESS) capture::ended(stream);
   return result;

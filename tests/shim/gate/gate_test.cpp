@@ -104,6 +104,19 @@ TEST_F(Gate, NothingIsPutIntoACapturedStream) {
   EXPECT_EQ(log(second_), (Log{"wait", "launch", "write 1", "wait", "launch"}));
 }
 
+TEST_F(Gate, ACaptureThatBeginsMeanwhileWaitsForAQuestionToAStream) {
+  arm();
+  launch(first_, 1);
+  CaptureElsewhere elsewhere;
+  gpu_.during_query = [&] {
+    elsewhere.begin(second_);
+    EXPECT_FALSE(elsewhere.in_the_driver());
+  };
+  synchronise();
+  elsewhere.join();
+  EXPECT_TRUE(elsewhere.in_the_driver());
+}
+
 TEST_F(Gate, TheLegacyStreamIsLeftAloneWhileTheDriverWouldRefuseIt) {
   arm();
   rules::begin_capture([](CUstream) { return CUDA_SUCCESS; }, first_);

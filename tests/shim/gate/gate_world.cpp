@@ -48,7 +48,10 @@ CUresult write_and_wait(CUstream stream, unsigned count, CUstreamBatchMemOpParam
   return result != CUDA_SUCCESS ? result : wait_value(stream, wait.address, wait.value, wait.flags);
 }
 
-CUresult query(CUstream) { return g_gate_world->query_result; }
+CUresult query(CUstream) {
+  if (g_gate_world->during_query) g_gate_world->during_query();
+  return g_gate_world->query_result;
+}
 
 CUresult register_memory(void*, size_t bytes, unsigned flags) {
   EXPECT_EQ(bytes, abi::kGatesBytes);

@@ -6,7 +6,10 @@
 // Threading: the log is locked.
 #pragma once
 
+#include <atomic>
+#include <chrono>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "shim/gate/gate.h"
@@ -32,11 +35,37 @@ struct GateWorld {
   int registrations = 0;
   std::function<void(CUstream)> during_launch;
   std::function<void()> during_wait;  // while a wait is put into a stream
+  std::function<void()> during_query;
+  std::function<void()> during_record;  // of an event
 };
 
 extern GateWorld* g_gate_world;
 
 inline CUstream stream_number(std::uintptr_t n) { return reinterpret_cast<CUstream>(0x10000 * n); }
+
+// Another thread that begins a capture. The made-up driver refuses it, so that none is left.
+class CaptureElsewhere {
+ public:
+  // Returns once it is counted, and a moment later.
+  void begin(CUstream stream) {
+    thread_ = std::thread([this, stream] {
+      rules::begin_capture(
+          [this](CUstream) {
+            in_the_driver_ = true;
+            return CUDA_ERROR_INVALID_VALUE;
+          },
+          stream);
+    });
+    while (process().captures.load() == 0 && !in_the_driver_) std::this_thread::yield();
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  bool in_the_driver() const { return in_the_driver_; }
+  void join() { thread_.join(); }
+
+ private:
+  std::atomic<bool> in_the_driver_ = false;
+  std::thread thread_;
+};
 
 class GateTest : public EngineTest {
  protected:

@@ -25,6 +25,7 @@ CUresult event_create(CUevent* out, unsigned) {
 }
 
 CUresult event_record(CUevent, CUstream stream) {
+  if (g_gate_world->during_record) g_gate_world->during_record();
   g_gate_world->log[stream].push_back("fence");
   return CUDA_SUCCESS;
 }
@@ -163,6 +164,18 @@ TEST_F(Linger, PutsNothingIntoACapturedStream) {
   wait_for(gate::Waiting::kStream);
   process().captures.store(0);
   EXPECT_EQ(log(kOurs), Log{});
+}
+
+TEST_F(Linger, ACaptureThatBeginsMeanwhileWaitsForTheFence) {
+  launch(first_, 1);
+  CaptureElsewhere elsewhere;
+  gpu_.during_record = [&] {
+    elsewhere.begin(second_);
+    EXPECT_FALSE(elsewhere.in_the_driver());
+  };
+  wait_for(gate::Waiting::kStream);
+  elsewhere.join();
+  EXPECT_TRUE(elsewhere.in_the_driver());
 }
 
 TEST_F(Linger, NotInAnotherContext) {
