@@ -227,7 +227,9 @@ int main(int argc, char** argv) try {
   const auto options = parse_options(argc, argv, exit_code);
   if (!options) return exit_code;
   if (options->only_checks) {
-    for (const std::string& remark : options->remarks) std::fprintf(stderr, "%s\n", remark.c_str());
+    for (const auto& remarks : {options->remarks.nobody, options->remarks.unanswered}) {
+      for (const std::string& remark : remarks) std::fprintf(stderr, "%s\n", remark.c_str());
+    }
     const std::string& file = options->config_file;
     // Only the machine's own may be missing. `switchyard config check` says the same.
     const bool missing = ::access(file.c_str(), F_OK) != 0 && errno == ENOENT;

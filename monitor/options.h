@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "monitor/config/reader.h"
 #include "monitor/monitor.h"
 #include "monitor/platform/asio.h"
 
@@ -32,7 +33,7 @@ struct Options {
   std::string metrics_textfile;                    // for node_exporter; empty: none
   std::string job_mapping_folder;                  // for dcgm-exporter; empty: none
   std::string config_file;                         // that was read; empty: none counts
-  std::vector<std::string> remarks;                // on the file, for the log
+  config::Remarks remarks;                         // on the file, for the log
   bool only_checks = false;                        // nothing shall run
   std::shared_ptr<const CommandLine> line;
 };

@@ -22,6 +22,10 @@ std::string joined(const std::vector<std::string>& parts) {
   return printable(out);
 }
 
+void warn(const std::vector<std::string>& remarks) {
+  for (const std::string& remark : remarks) spdlog::warn("{}", remark);
+}
+
 }  // namespace
 
 Reload::Reload(asio::io_context& io, Monitor& monitor, const Options& options)
@@ -30,7 +34,8 @@ Reload::Reload(asio::io_context& io, Monitor& monitor, const Options& options)
       file_(options.config_file),
       signal_(io),
       finished_(io, ::fcntl(background_.finished(), F_DUPFD_CLOEXEC, 3)) {
-  for (const std::string& remark : options.remarks) spdlog::warn("{}", remark);
+  warn(options.remarks.nobody);
+  warn(options.remarks.unanswered);
   if (file_.empty()) return;
   signal_.add(SIGHUP);
   await_signal();
@@ -69,6 +74,9 @@ void Reload::read() {
 
 void Reload::apply(Found& found) {
   if (!found.options) return refused(found.problems);
+  // A name that had an id may have none just now, and its caps would hold for nobody.
+  const std::vector<std::string>& unanswered = found.options->remarks.unanswered;
+  if (!unanswered.empty()) return refused(unanswered);
   const Settings& had = monitor_.settings();
   const policy::Rules before = had.rules;
   const Means means = had.means;
@@ -78,7 +86,7 @@ void Reload::apply(Found& found) {
   const bool chosen = before.kind != had.rules.kind || before.minimum != had.rules.minimum ||
                       before.foresee != had.rules.foresee || means != had.means;
   if (chosen) keep_choice(monitor_);
-  for (const std::string& remark : found.options->remarks) spdlog::warn("{}", remark);
+  warn(found.options->remarks.nobody);
   std::string text = changes.now.empty() ? "nothing changed" : joined(changes.now);
   if (!changes.later.empty()) text += "; with the next start: " + joined(changes.later);
   say(EventKind::kCommand, fmt::format("{} is read anew: {}", file_, text));

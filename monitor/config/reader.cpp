@@ -26,7 +26,7 @@ std::optional<id_t> number_of(const std::string& text) {
 
 // `get`: getpwnam_r or getgrnam_r.
 template <typename Entry, typename Get, typename Id>
-std::optional<id_t> named(const std::string& name, Get get, Id id) {
+NameAnswer named(const std::string& name, Get get, Id id) {
   constexpr std::size_t kMostOfEntry = 1 << 20;  // a group may have thousands of members
   std::vector<char> room(4096);
   Entry entry{};
@@ -36,18 +36,22 @@ std::optional<id_t> named(const std::string& name, Get get, Id id) {
     error = get(name.c_str(), &entry, room.data(), room.size(), &found);
     if (error == ERANGE) room.resize(room.size() * 4);
   }
-  return found != nullptr ? std::optional<id_t>(id(*found)) : std::nullopt;
+  if (found != nullptr) return {id(*found), 0};
+  // getpwnam(3): these, too, say that there is no such name.
+  for (const int none : {ENOENT, ESRCH, EBADF, EPERM}) {
+    if (error == none) return {};
+  }
+  return {std::nullopt, error};
 }
 
-std::optional<id_t> id_of(const Rule& rule) {
-  if (const auto number = number_of(rule.name)) return number;
+}  // namespace
+
+NameAnswer ask_system(const Rule& rule) {
   if (rule.scope == Scope::kUser) {
     return named<passwd>(rule.name, ::getpwnam_r, [](const passwd& each) { return each.pw_uid; });
   }
   return named<group>(rule.name, ::getgrnam_r, [](const group& each) { return each.gr_gid; });
 }
-
-}  // namespace
 
 std::optional<std::string> read_file(const std::string& path, std::string& why) {
   // A pipe must not keep us waiting.
@@ -90,17 +94,25 @@ std::optional<std::string> read_file(const std::string& path, std::string& why) 
   return text;
 }
 
-std::vector<std::string> resolve(Rules& rules) {
-  std::vector<std::string> remarks;
+Remarks resolve(Rules& rules, NameAnswer (*ask)(const Rule&)) {
+  Remarks out;
   for (Rule& rule : rules.rules) {
     if (rule.scope != Scope::kUser && rule.scope != Scope::kGroup) continue;
-    rule.id = id_of(rule);
+    const char* const what = rule.scope == Scope::kUser ? "user" : "group";
+    rule.id = number_of(rule.name);
     if (rule.id) continue;
-    remarks.push_back(
-        fmt::format("{}:{}: there is no {} '{}': its rule holds for nobody", rules.file, rule.line,
-                    rule.scope == Scope::kUser ? "user" : "group", printable(rule.name)));
+    const NameAnswer answer = ask(rule);
+    rule.id = answer.id;
+    if (answer.error != 0) {
+      out.unanswered.push_back(fmt::format(
+          "{}:{}: asking the system for {} '{}': {}; once it answers, let the file be read anew",
+          rules.file, rule.line, what, printable(rule.name), std::strerror(answer.error)));
+    } else if (!rule.id) {
+      out.nobody.push_back(fmt::format("{}:{}: there is no {} '{}': its rule holds for nobody",
+                                       rules.file, rule.line, what, printable(rule.name)));
+    }
   }
-  return remarks;
+  return out;
 }
 
 }  // namespace switchyard::monitor::config

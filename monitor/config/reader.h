@@ -19,8 +19,19 @@ namespace switchyard::monitor::config {
 // where there is no such file.
 std::optional<std::string> read_file(const std::string& path, std::string& why);
 
-// Fills in the ids of users and groups; a number is its own id. Answers a line for each name that
-// nobody has: its rule holds for nobody.
-std::vector<std::string> resolve(Rules& rules);
+// What the system says of a name: its id, or an errno where it cannot say.
+struct NameAnswer {
+  std::optional<id_t> id;
+  int error = 0;
+};
+NameAnswer ask_system(const Rule& rule);
+
+// A line for each rule that holds for nobody: nobody has the name, or the system did not answer.
+struct Remarks {
+  std::vector<std::string> nobody, unanswered;
+};
+
+// Fills in the ids of users and groups; a number is its own id.
+Remarks resolve(Rules& rules, NameAnswer (*ask)(const Rule&) = ask_system);
 
 }  // namespace switchyard::monitor::config

@@ -82,13 +82,29 @@ TEST_F(ConfigReader, NamesBecomeNumbersAndUnknownOnesAreTold) {
   add(Scope::kGroup, "no-such-group", 3);
   add(Scope::kUser, "-1", 4);
   add(Scope::kContainer, "*", 5);
-  EXPECT_EQ(resolve(rules),
+  const Remarks remarks = resolve(rules);
+  EXPECT_EQ(remarks.nobody,
             (std::vector<std::string>{
                 "f.toml:3: there is no group 'no-such-group': its rule holds for nobody",
                 "f.toml:4: there is no user '-1': its rule holds for nobody"}));
+  EXPECT_EQ(remarks.unanswered, std::vector<std::string>());
   EXPECT_EQ(rules.rules[0].id, 0u);
   EXPECT_EQ(rules.rules[1].id, 1007u);
   EXPECT_EQ(rules.rules[2].id, std::nullopt);
+}
+
+TEST_F(ConfigReader, ANameThatTheSystemDoesNotAnswerForIsNotOneThatNobodyHas) {
+  Rules rules{"f.toml", {}};
+  for (const char* name : {"students", "1007"}) {
+    rules.rules.push_back({Scope::kGroup, name, std::nullopt, {}, {}, 7});
+  }
+  const Remarks remarks = resolve(rules, [](const Rule&) {
+    return NameAnswer{std::nullopt, ECONNREFUSED};
+  });
+  EXPECT_EQ(remarks.nobody, std::vector<std::string>());
+  EXPECT_EQ(remarks.unanswered, (std::vector<std::string>{
+                                    "f.toml:7: asking the system for group 'students': Connection "
+                                    "refused; once it answers, let the file be read anew"}));
 }
 
 // The kernel says them: a service of names may take its time.
