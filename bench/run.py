@@ -29,7 +29,7 @@ TWO_GPUS = ("gang", "gangs", "born", "spread", "migrate", "parking", "stalls", "
             "ddp", "ddp_shares", "ddp_service", "ddp_cost")
 MANY_GPUS = ("machine",)  # four or more; the simulated ones will do
 ENGINES = ("engines", "engine_cost", "engine_starts", "engine_beside", "engine_pair",
-           "engine_parallel")  # vLLM, which `all` does not expect
+           "engine_parallel", "engine_grpo")  # vLLM, which `all` does not expect
 LONG = ("island", "figure7")  # of one GPU, beyond the four minutes that `all` has for each
 NO_GPU = ("strangers", "listings", "island_faults")  # the simulated one will do
 ROWS = (*ONE_GPU, *TWO_GPUS, *MANY_GPUS, *ENGINES, *LONG, *NO_GPU)

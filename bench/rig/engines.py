@@ -3,11 +3,12 @@
 An engine has processes of its own below the one that the row started. `Family` knows them by their
 parents, so that a row can tell whether any outlives its engine, and can end those that do.
 
-Threading: one thread.
+Threading: one thread; `moving` has one of its own.
 """
 
 import os
 import signal
+import threading
 import time
 from contextlib import contextmanager
 from pathlib import Path
@@ -145,3 +146,30 @@ def none_stays(rig, started):
     finally:
         for engine in started:
             engine.abandon()
+
+
+@contextmanager
+def moving(rig, name, moves):
+    """While the block runs, a job is swapped out and in so many times. Yields what each order said:
+    [(order, exit status, seconds, words)]. Raises WorkloadFailed when one failed."""
+    done = []
+
+    def out_and_in():
+        for _ in range(moves):
+            time.sleep(rig.scaled(1.0))
+            for command in ("swap-out", "swap-in"):
+                begun = time.monotonic()
+                ended = rig.cli(command, name, check=False, timeout=60)
+                done.append((command, ended.returncode, time.monotonic() - begun,
+                             ended.stderr.strip()[:200]))
+
+    mover = threading.Thread(target=out_and_in)
+    mover.start()
+    try:
+        yield done
+    finally:
+        mover.join()
+    failed = [each for each in done if each[1]]
+    if failed or len(done) < 2 * moves:
+        raise WorkloadFailed(name, f"{failed[0][0]}: {failed[0][3]}" if failed
+                             else f"{len(done)} of {2 * moves} orders were answered")

@@ -1,21 +1,23 @@
-"""A vLLM engine whose ranks have a GPU each: the same tokens as natively, the cost, and swaps.
+"""A vLLM engine of several GPUs: the same tokens as natively, the cost, and swaps.
 
-One engine runs natively and one under Switchyard, with `--swappable`, on the same GPUs. They are
-asked in turns. The ranks exchange by vLLM's own all-reduce, whose buffers other ranks have mapped.
-These stay on the GPU when the engine is swapped out, and the row says how much that is. Answers are
-compared where one request is in flight, because a crowd's batches differ from run to run.
+The GPUs are ranks of one model, or with `--replicas` replicas of it behind one front end. One
+engine runs natively and one under Switchyard, with `--swappable`, on the same GPUs. They are asked
+in turns. Ranks exchange by vLLM's own all-reduce, whose buffers other ranks have mapped. These stay
+on the GPU when the engine is swapped out, and the row says how much that is. Answers are compared
+where one request is in flight, because a crowd's batches differ from run to run.
 """
 
 from rig import engines, ranks
 from rig.report import Report, interval, median
 
-TITLE = "A vLLM engine of several ranks"
+TITLE = "A vLLM engine of several GPUs"
 LEAST_RATE, ONE_BY_ONE = 0.995, 12
 
 
 def arguments(parser):
     parser.add_argument("--shape", default="qwen3-4b", help="or tiny, qwen3-0.6b, llama-3.1-8b")
-    parser.add_argument("--ranks", type=int, default=2)
+    parser.add_argument("--ranks", type=int, default=2, help="or replicas")
+    parser.add_argument("--replicas", action="store_true", help="data-parallel")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--moves", type=int, default=2, help="swapped out and in")
 
@@ -42,7 +44,9 @@ def run(rig, report: Report):
     o = rig.options
     if o.device == "cuda":
         ranks.one_gpu_each(o.ranks)
-    given = ("--shape", o.shape, "--cache-gib", 2, "--utilization", 0.05, "--parallel", o.ranks)
+    report.row += "-replicas" * o.replicas  # a file of its own
+    given = ("--shape", o.shape, "--cache-gib", 2, "--utilization", 0.05,
+             "--replicas" if o.replicas else "--parallel", o.ranks)
     pair = {"plain": engines.Engine(rig, "plain", *given, under="plain"),
             "with": engines.Engine(rig, "with", *given, swappable=True)}
     turns = {name: [] for name in pair}

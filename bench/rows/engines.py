@@ -9,8 +9,6 @@ asked one by one are judged, because their batches are always the same.
 A mode that fails loses nothing of the others. The end of its log is kept as engines-MODE.txt.
 """
 
-import threading
-import time
 from dataclasses import dataclass, field
 
 from rig import engines
@@ -91,28 +89,9 @@ def twice(rig, engine):
 
 def move(rig, engine):
     """Swapped out and in while requests are in flight; the times of the crowd have that in them."""
-    done = []
-
-    def out_and_in():
-        for _ in range(MOVES):
-            time.sleep(rig.scaled(1.0))
-            for command in ("swap-out", "swap-in"):
-                begun = time.monotonic()
-                ended = rig.cli(command, engine.name, check=False, timeout=60)
-                done.append((command, ended.returncode, time.monotonic() - begun,
-                             ended.stderr.strip()[:200]))
-
-    mover = threading.Thread(target=out_and_in)
-    mover.start()
-    try:
+    with engines.moving(rig, engine.name, MOVES) as moved:
         answers = ask(rig, engine)
-    finally:
-        mover.join()
-    failed = [each for each in done if each[1]]
-    if failed or len(done) < 2 * MOVES:
-        raise WorkloadFailed(engine.name, f"{failed[0][0]}: {failed[0][3]}" if failed
-                             else f"{len(done)} of {2 * MOVES} orders were answered")
-    return {**answers, "moved": done}
+    return {**answers, "moved": moved}
 
 
 def beside(rig, engine):
