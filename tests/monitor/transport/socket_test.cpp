@@ -111,10 +111,17 @@ TEST(Socket, AnAnswerMayTakeLongerThanAFrame) {
   EXPECT_EQ(answer["residency"], "swapped");
 }
 
+// It would end after a minute without a job, and close all connections.
+Settings persistent() {
+  Settings settings;
+  settings.persist = true;
+  return settings;
+}
+
 TEST(Socket, AFrameThatIsBegunAndNeverEndedClosesTheConnection) {
   SessionLimits limits;
   limits.frame = std::chrono::milliseconds(50);
-  Running monitor({}, limits);
+  Running monitor(persistent(), limits);
   WireClient slow(monitor.socket());
   slow.send(make_frame(wire::kJson, 1, std::string_view(R"({"op":"version"})")).substr(0, 20));
   EXPECT_TRUE(slow.is_closed());
@@ -124,7 +131,7 @@ TEST(Socket, AFrameThatIsBegunAndNeverEndedClosesTheConnection) {
 TEST(Socket, SoDoesOneOfAToolThatWasAnsweredBefore) {
   SessionLimits limits;
   limits.frame = std::chrono::seconds(2);
-  Running monitor({}, limits);
+  Running monitor(persistent(), limits);
   WireClient tool(monitor.socket());
   ASSERT_TRUE(tool.ask({{"op", "version"}}).is_object());
   tool.send(make_frame(wire::kJson, 1, std::string_view(R"({"op":"version"})")).substr(0, 20));
@@ -144,7 +151,7 @@ TEST(Socket, SoDoesOneOfAClient) {
 TEST(Socket, SoDoesAConnectionOnWhichNothingIsSaid) {
   SessionLimits limits;
   limits.frame = milliseconds(50);
-  Running monitor({}, limits);
+  Running monitor(persistent(), limits);
   EXPECT_TRUE(WireClient(monitor.socket()).is_closed());
 }
 
@@ -161,7 +168,7 @@ TEST(Socket, BetweenTwoRequestsAToolRestsForLongerThanAFrameMayTake) {
 TEST(Socket, AToolThatAsksNothingMoreIsHungUpOn) {
   SessionLimits limits;
   limits.idle_tool = milliseconds(50);
-  Running monitor({}, limits);
+  Running monitor(persistent(), limits);
   WireClient tool(monitor.socket());
   ASSERT_TRUE(tool.ask({{"op", "version"}}).is_object());
   EXPECT_TRUE(tool.is_closed());
@@ -180,7 +187,7 @@ TEST(Socket, AClientMayBeSilentForEver) {
 TEST(Socket, AToolThatTakesNoAnswersIsHungUpOn) {
   SessionLimits limits;
   limits.frame = seconds(1);
-  Running monitor({}, limits);
+  Running monitor(persistent(), limits);
   WireClient tool(monitor.socket());
   const std::string frame = make_frame(wire::kJson, 1, std::string_view(R"({"op":"status"})"));
   EXPECT_TRUE(eventually([&] {

@@ -19,7 +19,8 @@ namespace switchyard::monitor::test {
 namespace {
 
 constexpr uid_t kAnother = 47112;
-constexpr Time kNever = std::chrono::seconds(30);  // a wait that no test reaches
+constexpr Time kNever = std::chrono::seconds(30);          // a wait that no test reaches
+constexpr Time kClockTick = std::chrono::milliseconds(1);  // poll() counts in these
 
 std::string gpu_of_test() { return "GPU-takeover-" + std::to_string(::getpid()); }
 
@@ -100,7 +101,7 @@ TEST_F(TakeOver, OneThatAgreesIsWaitedForUntilItHasEnded) {
     say(fd, "over\n");
     ::usleep(300'000);
   });
-  EXPECT_LT(time_to_take_over(gpu_of_test(), kNever), kNever);
+  EXPECT_LT(time_to_take_over(gpu_of_test(), kNever), kNever / 2);
   EXPECT_TRUE(holder.has_ended());
 }
 
@@ -110,7 +111,7 @@ TEST_F(TakeOver, OneThatHangsUpWithoutAWordIsNotWaitedFor) {
     ::close(fd);
     for (;;) ::pause();
   });
-  EXPECT_LT(time_to_take_over(gpu_of_test(), kNever), kNever);
+  EXPECT_LT(time_to_take_over(gpu_of_test(), kNever), kNever / 2);
   EXPECT_FALSE(holder.has_ended());
 }
 
@@ -122,7 +123,7 @@ TEST_F(TakeOver, OneThatAgreesAndHangsUpIsWaitedForAllTheSame) {
     for (;;) ::pause();
   });
   constexpr Time kLimit = std::chrono::milliseconds(500);
-  EXPECT_GE(time_to_take_over(gpu_of_test(), kLimit), kLimit);
+  EXPECT_GE(time_to_take_over(gpu_of_test(), kLimit), kLimit - kClockTick);
 }
 
 TEST_F(TakeOver, OneThatIsSilentCostsTheLimit) {
@@ -130,7 +131,7 @@ TEST_F(TakeOver, OneThatIsSilentCostsTheLimit) {
     for (;;) ::pause();
   });
   constexpr Time kLimit = std::chrono::milliseconds(500);
-  EXPECT_GE(time_to_take_over(gpu_of_test(), kLimit), kLimit);
+  EXPECT_GE(time_to_take_over(gpu_of_test(), kLimit), kLimit - kClockTick);
 }
 
 TEST_F(TakeOver, OneThatTalksWithoutEndIsNotHeardToTheEnd) {
@@ -139,17 +140,17 @@ TEST_F(TakeOver, OneThatTalksWithoutEndIsNotHeardToTheEnd) {
     while (::send(fd, much.data(), much.size(), MSG_NOSIGNAL) > 0) continue;
     for (;;) ::pause();
   });
-  EXPECT_LT(time_to_take_over(gpu_of_test(), kNever), kNever);
+  EXPECT_LT(time_to_take_over(gpu_of_test(), kNever), kNever / 2);
 }
 
 TEST_F(TakeOver, AMonitorOfTheSameUserIsNotAsked) {
   ClaimHolder holder(gpu_of_test(), 0, [](int fd) { ::_exit(heard(fd).empty() ? 0 : 1); });
-  EXPECT_LT(time_to_take_over(gpu_of_test(), kNever), kNever);
+  EXPECT_LT(time_to_take_over(gpu_of_test(), kNever), kNever / 2);
   EXPECT_EQ(holder.exit_code(), 0);
 }
 
 TEST_F(TakeOver, AGpuThatNobodyClaimsCostsNoTime) {
-  EXPECT_LT(time_to_take_over(gpu_of_test(), kNever), kNever);
+  EXPECT_LT(time_to_take_over(gpu_of_test(), kNever), kNever / 2);
 }
 
 TEST(TakeOverWord, IsTheWholeOneAndNothingElse) {
