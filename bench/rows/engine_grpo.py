@@ -18,6 +18,7 @@ COURSE = ("reward", "tokens", "loss")
 
 def arguments(parser):
     parser.add_argument("--shape", default="qwen3-0.6b", help="or tiny, qwen3-4b, llama-3.1-8b")
+    parser.add_argument("--host-pool", default="48GiB", help="for what is swapped out")
     parser.add_argument("--turns", type=int, default=4)
     parser.add_argument("--iterations", type=int, default=3, help="of a turn")
 
