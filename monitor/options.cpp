@@ -27,7 +27,7 @@ constexpr char kAbout[] =
     "  switchyardd --host-pool 64GiB                   pin up to 64 GiB of the host for swapping\n"
     "  switchyardd --cap-priority normal               only root may ask for priority high\n"
     "  switchyardd --metrics 127.0.0.1:9835            answer Prometheus there\n"
-    "  switchyardd --log debug:/var/log/switchyard.log\n"
+    "  switchyardd --log debug:/var/log/switchyard/monitor.log\n"
     "  switchyardd --config my.toml                    read the settings from a file";
 
 // Says the fault of the words themselves. Returns the exit code.

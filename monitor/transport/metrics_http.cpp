@@ -55,7 +55,8 @@ std::optional<Tcp::endpoint> parse_metrics_address(const std::string& text) {
   const auto read = std::from_chars(begin, end, port);
   ErrorCode error;
   const auto parsed = asio::ip::make_address(address, error);
-  if (error || parsed.is_v6() != brackets || read.ec != std::errc() || read.ptr != end ||
+  // An IPv6 address without them might lack its port.
+  if (error || (parsed.is_v6() && !brackets) || read.ec != std::errc() || read.ptr != end ||
       port == 0) {
     return std::nullopt;
   }

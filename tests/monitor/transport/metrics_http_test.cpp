@@ -257,9 +257,10 @@ TEST(MetricsAddress, IsAnAddressAndAPortOrAPortOfThisMachine) {
   EXPECT_EQ(text("9835"), "127.0.0.1:9835") << "others are asked for by their address";
   EXPECT_EQ(text("0.0.0.0:80"), "0.0.0.0:80");
   EXPECT_EQ(text("[::1]:9835"), "[::1]:9835");
+  EXPECT_EQ(text("[127.0.0.1]:80"), "127.0.0.1:80") << "for texts that are put together";
   for (const char* bad :
        {"", ":", ":9835", "127.0.0.1", "127.0.0.1:", "127.0.0.1:0", "::1:9835", "127.0.0.1:65536",
-        "localhost:9835", "127.0.0.1:98x", "[127.0.0.1]:1", "[]:1", "1.2.3:4"}) {
+        "localhost:9835", "127.0.0.1:98x", "[]:1", "1.2.3:4"}) {
     EXPECT_EQ(text(bad), "") << bad;
   }
 }
