@@ -236,14 +236,23 @@ class Reader {
     out["slurm_job"] = row.null(at + 12) ? json(nullptr) : json(row.text(at + 12));
   }
 
+  // There are no more GPUs and days than one part takes. The next part is asked for by its place.
+  bool in_parts() const { return query_.by == By::kUser || query_.by == By::kSlurmJob; }
+
   bool read_groups() {
     Statement groups(
         file_, fmt::format("{}SELECT {}, {}, count(DISTINCT b.job), max(j.user) FROM bills "
-                           "b JOIN jobs j ON j.key = b.job {}WHERE {}{}{}GROUP BY 1 ORDER BY 1",
+                           "b JOIN jobs j ON j.key = b.job {}WHERE {}{}{}GROUP BY 1 ORDER BY 1 "
+                           "LIMIT {} OFFSET ?4",
                            with_days(query_, "bills"), grouping_of(query_.by).group, kSums,
-                           join_days(query_), kSeen, concerned(query_), on_gpus_));
-    groups.with(query_.since_hour, query_.until_hour, whose(query_), 0, 0, query_.jobs);
+                           join_days(query_), kSeen, concerned(query_), on_gpus_,
+                           in_parts() ? kPart + 1 : -1));
+    groups.with(query_.since_hour, query_.until_hour, whose(query_), query_.after, 0, query_.jobs);
     while (groups.row()) {
+      if (in_parts() && rows_.size() == kPart) {
+        more_after_ = query_.after + kPart;
+        continue;
+      }
       json row = sums_of(groups, 1);
       row["jobs"] = groups.integer(1 + kSumCount);
       name(groups, groups.text(2 + kSumCount), row);

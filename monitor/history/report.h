@@ -2,9 +2,9 @@
 //
 // Concept. All rows have the same sums, whatever they are for (`by`). Time on several GPUs adds up.
 // Jobs come in parts, because one frame of the wire does not take ten thousand: "more_after" is
-// what the next question names. Unmanaged processes have rows of their own, behind the last part:
-// by user where jobs are listed one by one. The query says whether the asker may see
-// bills and command lines.
+// what the next question names. So do users and jobs of Slurm. Unmanaged processes have rows of
+// their own, behind the last part: by user where jobs are listed one by one. The query says whether
+// the asker may see bills and command lines.
 //
 // Threading: the store's thread.
 #pragma once
@@ -18,7 +18,7 @@
 
 namespace switchyard::monitor::history {
 
-// Jobs in one part.
+// Rows in one part.
 inline constexpr int kPart = 400;
 
 // Nullopt: the file could not be read. `session`: the monitor that runs (database.h). `steps` is

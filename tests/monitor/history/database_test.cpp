@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "monitor/core/events.h"
+#include "monitor/history/report.h"
 #include "switchyard/status.h"
 
 namespace switchyard::monitor::history {
@@ -323,6 +324,25 @@ TEST_F(HistoryDatabase, JobsOfSlurmAreSummedByTheirNumberAndUser) {
   one.slurm_job = "44";
   EXPECT_EQ(json::parse(database->report(one))["rows"].size(), 0u);
   for (const json& row : rows(By::kJob)) EXPECT_EQ(row["slurm_job"].is_null(), row["job"] == "e");
+}
+
+TEST_F(HistoryDatabase, JobsOfSlurmComeInParts) {
+  constexpr int kAll = kPart + 2;
+  for (int i = 0; i < kAll; ++i) {
+    JobRow row = job("a" + std::to_string(i));
+    row.slurm_job = std::to_string(1000 + i);
+    ASSERT_TRUE(write_one(1 + i, row, kNow / kHourSeconds, 3)) << why;
+  }
+  Query query{.by = By::kSlurmJob, .until_hour = until, .sees_all = true};
+  const json first = json::parse(database->report(query));
+  EXPECT_EQ(first["rows"].size(), static_cast<std::size_t>(kPart));
+  ASSERT_TRUE(first.contains("more_after"));
+  query.after = first["more_after"];
+  const json last = json::parse(database->report(query));
+  ASSERT_EQ(last["rows"].size(), 2u);
+  EXPECT_EQ(last["rows"][1]["slurm_job"], std::to_string(1000 + kAll - 1));
+  EXPECT_FALSE(last["rows"][1]["times"].empty());
+  EXPECT_FALSE(last.contains("more_after"));
 }
 
 TEST_F(HistoryDatabase, AFileOfAMonitorThatKnewNoSlurmGoesOn) {
