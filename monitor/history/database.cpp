@@ -127,6 +127,9 @@ bool Database::lock(std::string& why) {
     why = fmt::format("{} can be changed by another user (uid {})", foreign->path, foreign->owner);
     return false;
   }
+  // Links on the way are of root or our user, and SQLite follows none.
+  const std::filesystem::path real = std::filesystem::canonical(folder, failed);
+  if (!failed) place_.folder = real;
   lock_ = open_own_file((place_.folder + "/history.lock").c_str(), O_RDWR | O_CREAT, why);
   if (!lock_) return false;
   if (::flock(lock_.get(), LOCK_EX | LOCK_NB) != 0) {

@@ -642,5 +642,16 @@ TEST_F(HistoryDatabase, NinetyDaysOfTenThousandJobsAreReadInFewSteps) {
   RecordProperty("steps_of_jobs", static_cast<int>(steps));
 }
 
+TEST_F(HistoryDatabase, MayLieBehindALink) {
+  const fs::path base = fs::path(folder).parent_path();
+  fs::create_directory(base / "large-disk");
+  fs::create_directory_symlink(base / "large-disk", base / "home");
+  folder = (base / "home" / "state").string();
+  open();
+  ASSERT_NE(database, nullptr) << why;
+  EXPECT_TRUE(fs::exists(base / "large-disk" / "state" / "history.db"));
+  folder = base / "switchyard";  // whose parent is removed
+}
+
 }  // namespace
 }  // namespace switchyard::monitor::history
