@@ -90,6 +90,12 @@ bool answers(const Running& monitor) {
   return WireClient(monitor.socket()).ask({{"op", "version"}})["ok"] == true;
 }
 
+void open_to_all(const Running& monitor) {
+  const std::filesystem::path socket = monitor.socket();
+  std::filesystem::permissions(socket.parent_path(), std::filesystem::perms::all);
+  std::filesystem::permissions(socket, std::filesystem::perms::all);
+}
+
 TEST(Hostile, AClientThatMakesItsBellsBlockDoesNotStopTheMonitor) {
   Running monitor;
   WireClient hostile(monitor.socket());
@@ -221,9 +227,7 @@ TEST(Hostile, WhoseWatchHasNoSeatIsTakenForDeadSoon) {
   settings.owner = 1;
   settings.users.descriptors = 171;  // four connections of a user, and no descriptor besides
   Running monitor(settings);
-  const auto folder = std::filesystem::path(monitor.socket()).parent_path();
-  std::filesystem::permissions(folder, std::filesystem::perms::all);
-  std::filesystem::permissions(monitor.socket(), std::filesystem::perms::all);
+  open_to_all(monitor);
   const auto plays_low = [&](const std::function<void()>& beside) {
     WireClient low(monitor.socket());
     if (!low.join(hello_of({.priority = "low"}))) return false;
@@ -299,9 +303,7 @@ TEST(Hostile, AUserWithTooManyConnectionsIsToldSoAndOthersAreServed) {
   settings.owner = 1;
   settings.users.connections = 5;
   Running monitor(settings);
-  const auto folder = std::filesystem::path(monitor.socket()).parent_path();
-  std::filesystem::permissions(folder, std::filesystem::perms::all);
-  std::filesystem::permissions(monitor.socket(), std::filesystem::perms::all);
+  open_to_all(monitor);
   const auto fill = [&] {
     std::vector<std::unique_ptr<WireClient>> all;
     const auto connect = [&] { all.push_back(std::make_unique<WireClient>(monitor.socket())); };
@@ -333,9 +335,7 @@ TEST(Hostile, AUserThatIsRefusedTimeAndAgainIsLoggedOnce) {
   settings.owner = 1;
   settings.users.connections = 1;
   Running monitor(settings);
-  const auto folder = std::filesystem::path(monitor.socket()).parent_path();
-  std::filesystem::permissions(folder, std::filesystem::perms::all);
-  std::filesystem::permissions(monitor.socket(), std::filesystem::perms::all);
+  open_to_all(monitor);
   EXPECT_EQ(as_another_user([&] {
               WireClient first(monitor.socket());
               if (first.ask({{"op", "version"}})["ok"] != true) return 1;

@@ -276,6 +276,20 @@ TEST_F(PlaceTest, AFifoInTheLocksPlaceIsRefusedAndStopsNobody) {
   EXPECT_NE(refused(base + "/monitor.sock").find("is no file of yours"), std::string::npos) << why;
 }
 
+// The holder's answer to the next one that claims the GPU, as the server gives it.
+void answer_claim(const Fd& claim, std::string_view text) {
+  pollfd poll_for{claim.get(), POLLIN, 0};
+  ASSERT_EQ(::poll(&poll_for, 1, test::kPatienceMs), 1);
+  const Fd caller(::accept(claim.get(), nullptr, nullptr));
+  ASSERT_GT(::send(caller.get(), text.data(), text.size(), MSG_NOSIGNAL), 0);
+}
+
+int exit_code_of(pid_t child) {
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  return WEXITSTATUS(status);
+}
+
 std::string unique_uuid() { return "GPU-test-" + std::to_string(::getpid()); }
 
 TEST(Claims, TheSecondClaimNamesTheFirst) {
@@ -283,7 +297,6 @@ TEST(Claims, TheSecondClaimNamesTheFirst) {
   const std::string uuid = unique_uuid();
   const auto first = claim_gpus({uuid}, why);
   ASSERT_EQ(first.size(), 1u) << why;
-  // The holder's own answer, as the server gives it.
   const pid_t child = ::fork();
   if (child == 0) {
     std::string child_why;
@@ -292,13 +305,8 @@ TEST(Claims, TheSecondClaimNamesTheFirst) {
                        child_why.find("socket /here") != std::string::npos;
     ::_exit(refused && named ? 0 : 1);
   }
-  pollfd poll_for{first[0].get(), POLLIN, 0};
-  ASSERT_EQ(::poll(&poll_for, 1, test::kPatienceMs), 1);
-  const Fd caller(::accept(first[0].get(), nullptr, nullptr));
-  ASSERT_GT(::send(caller.get(), "socket /here", 12, MSG_NOSIGNAL), 0);
-  int status = 0;
-  ::waitpid(child, &status, 0);
-  EXPECT_EQ(WEXITSTATUS(status), 0);
+  answer_claim(first[0], "socket /here");
+  EXPECT_EQ(exit_code_of(child), 0);
 }
 
 TEST(Claims, WhatAHolderAnswersReachesNoTerminal) {
@@ -312,13 +320,8 @@ TEST(Claims, WhatAHolderAnswersReachesNoTerminal) {
     claim_gpus({uuid}, said);
     ::_exit(said.find("a?[31mb~?") != std::string::npos ? 0 : 1);
   }
-  pollfd poll_for{first[0].get(), POLLIN, 0};
-  ASSERT_EQ(::poll(&poll_for, 1, test::kPatienceMs), 1);
-  const Fd caller(::accept(first[0].get(), nullptr, nullptr));
-  ASSERT_GT(::send(caller.get(), "a\x1b[31mb~\x7f", 9, MSG_NOSIGNAL), 0);
-  int status = 0;
-  ::waitpid(child, &status, 0);
-  EXPECT_EQ(WEXITSTATUS(status), 0);
+  answer_claim(first[0], "a\x1b[31mb~\x7f");
+  EXPECT_EQ(exit_code_of(child), 0);
 }
 
 TEST(Claims, AClaimEndsWithItsHolder) {
