@@ -110,9 +110,16 @@ Database::~Database() = default;
 std::unique_ptr<Database> Database::open(Place place, std::string& why) {
   std::unique_ptr<Database> out(new Database(std::move(place)));
   if (!out->lock(why)) return nullptr;
-  if (out->begin(why)) return out;
-  if (!out->file_.is_open() || !out->file_.damaged()) return nullptr;
-  return out->set_aside(out->file_.message(), why) ? std::move(out) : nullptr;
+  if (out->ready(why)) return out;
+  if (!out->file_.may_pass()) return nullptr;
+  out->remark_ = fmt::format("opening the history failed: {}; it is tried again", why);
+  return out;
+}
+
+// The file is open, and is what we know.
+bool Database::ready(std::string& why) {
+  if (statements_ != nullptr || begin(why)) return true;
+  return file_.damaged() && set_aside(file_.message(), why);
 }
 
 bool Database::lock(std::string& why) {
@@ -215,7 +222,7 @@ bool Database::set_aside(const std::string& what, std::string& why) {
 }
 
 bool Database::write(const Rows& rows, Moment now, std::string& why) {
-  if (statements_ == nullptr && !begin(why)) return false;
+  if (!ready(why)) return false;
   if (write_once(rows, now)) return true;
   const bool damaged = file_.damaged();
   why = file_.message();
@@ -346,7 +353,7 @@ bool Database::tidy(Moment now) {
 }
 
 std::string Database::report(const Query& query) {
-  if (statements_ == nullptr) return unread("the file could not be opened");
+  if (statements_ == nullptr) return unread(file_.message());
   auto out = query.events ? past_events(file_, query, session_)
                           : history::report(file_, query, session_, steps_);
   if (out) return *out;

@@ -30,6 +30,22 @@ int Sqlite::error() const { return sqlite3_errcode(connection()) & 0xff; }
 
 bool Sqlite::damaged() const { return error() == SQLITE_CORRUPT || error() == SQLITE_NOTADB; }
 
+bool Sqlite::may_pass() const {
+  switch (error()) {
+    case SQLITE_BUSY:
+    case SQLITE_LOCKED:
+    case SQLITE_PROTOCOL:
+    case SQLITE_NOMEM:
+    case SQLITE_FULL:
+    case SQLITE_IOERR:
+    case SQLITE_CANTOPEN:
+    case SQLITE_READONLY:
+      return true;
+    default:
+      return false;
+  }
+}
+
 std::string Sqlite::message() const { return sqlite3_errmsg(connection()); }
 
 void Statement::Finish::operator()(sqlite3_stmt* statement) const { sqlite3_finalize(statement); }

@@ -27,6 +27,8 @@ class Sqlite {
   int error() const;  // SQLITE_*
   // The contents are not what SQLite has written.
   bool damaged() const;
+  // The same call may succeed later: the file is in use, or the disk takes nothing.
+  bool may_pass() const;
   std::string message() const;
   sqlite3* connection() const { return connection_.get(); }
 

@@ -220,6 +220,32 @@ TEST_F(HistoryDatabase, JobsAreAskedForByIdWhateverTheRowsAreFor) {
   EXPECT_EQ(json::parse(database->report(query))["rows"].size(), 0u);
 }
 
+TEST_F(HistoryDatabase, JobsAreAskedForByUserToo) {
+  ASSERT_TRUE(write_one(1, job("1"), 490'000, 1));
+  ASSERT_TRUE(write_one(2, job("1", 1001), 490'000, 2));
+  ASSERT_TRUE(write_one(3, job("3", 1002), 490'000, 4));
+  ASSERT_TRUE(write(unmanaged_rows(490'000, 1000, 3)));
+  Query query{.by = By::kJob, .until_hour = until, .sees_all = true};
+  const auto sum = [&] {
+    double out = 0;
+    const json answer = json::parse(database->report(query));
+    EXPECT_TRUE(answer["unmanaged"].empty()) << "a process without a job is none of these";
+    for (const json& row : answer["rows"]) out += row["gpu_seconds"].get<double>();
+    for (const json& row : answer["rows"]) EXPECT_EQ(row["times"].size(), 2u) << row;
+    return out;
+  };
+  for (const By by : {By::kJob, By::kUser, By::kGpu, By::kDay}) {
+    query.by = by;
+    query.users = R"(["u1000", "1002"])";
+    query.jobs.clear();
+    EXPECT_EQ(sum(), 5);
+    query.jobs = R"(["1"])";
+    EXPECT_EQ(sum(), 1) << "another user's job has this id, too";
+    query.users = R"(["nobody"])";
+    EXPECT_EQ(sum(), 0);
+  }
+}
+
 TEST_F(HistoryDatabase, ABriefAnswerHasWhatATableShows) {
   ASSERT_TRUE(write_one(1, job("a"), 490'000, 3));
   Query query{.by = By::kJob, .until_hour = until, .sees_all = true};
@@ -583,6 +609,36 @@ TEST_F(HistoryDatabase, AnotherProgramsFileIsLeftAlone) {
   open();
   EXPECT_EQ(database, nullptr);
   EXPECT_NE(why.find("no history of Switchyard"), std::string::npos) << why;
+}
+
+TEST_F(HistoryDatabase, AFileThatIsInUseAtTheStartIsTriedAgain) {
+  ASSERT_TRUE(write_one(1, job("a"), 490'000, 3));
+  database.reset();
+  Sqlite backup;
+  ASSERT_TRUE(backup.open(file()));
+  ASSERT_TRUE(backup.run("BEGIN EXCLUSIVE"));
+  open();
+  ASSERT_NE(database, nullptr) << why;
+  EXPECT_NE(database->remark().find("database is locked; it is tried again"), std::string::npos);
+  EXPECT_NE(database->report({}).find("database is locked"), std::string::npos);
+  EXPECT_FALSE(write_one(2, job("b"), 490'001, 4));
+  ASSERT_TRUE(backup.run("COMMIT"));
+  EXPECT_TRUE(write_one(2, job("b"), 490'001, 4)) << why;
+  EXPECT_EQ(rows(By::kJob).size(), 2u);
+}
+
+TEST_F(HistoryDatabase, AFileThatWasInUseAndIsDamagedIsSetAside) {
+  database.reset();
+  Sqlite backup;
+  ASSERT_TRUE(backup.open(file()));
+  ASSERT_TRUE(backup.run("BEGIN EXCLUSIVE"));
+  open();
+  ASSERT_NE(database, nullptr) << why;
+  backup = {};
+  fs::remove(file() + "-wal");
+  std::ofstream(file(), std::ios::trunc) << std::string(8192, 'x');
+  EXPECT_TRUE(write_one(1, job("a"), 490'000, 3)) << why;
+  EXPECT_TRUE(fs::exists(file() + ".damaged"));
 }
 
 TEST_F(HistoryDatabase, OneMonitorWritesIt) {
