@@ -99,7 +99,8 @@
 //   {"op":"policy","policy"?:"priority"|"fair"|"exclusive"|"deadline","minimum"?}
 //                                       → what is in force; without "policy" it only tells
 //   {"op":"means","means":"auto"|"slice"|"gate"|"none"} → by what the policy is enforced
-//   {"op":"report","by"?:"job"|"user"|"gpu"|"day","since"?,"until"?,"after"?}
+//   {"op":"report","by"?:"job"|"user"|"gpu"|"day","since"?,"until"?,"after"?,
+//    "jobs"?:{"ids"?,"users"?}}
 //                                       → "rows": sums of the history (monitor/history), between
 //                                         two times in seconds since 1970. Jobs come in parts, as
 //                                         with "ps"

@@ -4,6 +4,7 @@
 #include <array>
 #include <ctime>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "monitor/control/reply.h"
@@ -28,17 +29,32 @@ std::optional<std::int64_t> seconds_in(const json& request, const char* key,
   return seconds;
 }
 
-// A list of texts; nullopt: it is something else. No list: it is empty.
-std::optional<std::vector<std::string>> texts_in(const json& request, const char* key) {
-  std::vector<std::string> out;
-  const auto found = request.find(key);
-  if (found == request.end()) return out;
-  if (!found->is_array()) return std::nullopt;
-  for (const json& each : *found) {
-    if (!each.is_string()) return std::nullopt;
-    out.push_back(each);
+bool all_texts(const json& list) {
+  return list.is_array() &&
+         std::all_of(list.begin(), list.end(), [](const json& each) { return each.is_string(); });
+}
+
+// Which jobs: a list of ids, or an object with "ids", "users" or both. A monitor that knows no
+// users refuses an object, so that it never tells of all.
+bool read_jobs(const json& request, history::Query& query) {
+  const auto found = request.find("jobs");
+  if (found == request.end()) return true;
+  const json jobs = found->is_object() ? *found : json{{"ids", *found}};
+  for (const auto& [key, to] : {std::pair{"ids", &query.jobs}, {"users", &query.users}}) {
+    const auto list = jobs.find(key);
+    if (list == jobs.end()) continue;
+    if (!all_texts(*list)) return false;
+    *to = dump(*list);
   }
-  return out;
+  return true;
+}
+
+bool read_gpus(const json& request, history::Query& query) {
+  const auto found = request.find("gpus");
+  if (found == request.end()) return true;
+  if (!all_texts(*found)) return false;
+  query.gpus = found->get<std::vector<std::string>>();
+  return true;
 }
 
 }  // namespace
@@ -71,14 +87,12 @@ std::optional<history::Query> report_query(Monitor& monitor, const Peer& peer, c
   query.until_hour = (std::min(*until, std::max(now, *since) + kHour) + kHour - 1) / kHour;
   query.after = *after;
   query.brief = query.by == history::By::kJob && request.contains("brief");
-  const auto jobs = texts_in(request, "jobs");
-  const auto gpus = texts_in(request, "gpus");
-  if (!jobs || !gpus) {
-    out = refusal(kUsage, "jobs and gpus are lists of texts: ids, and indexes or UUIDs");
+  if (!read_jobs(request, query) || !read_gpus(request, query)) {
+    out = refusal(kUsage,
+                  "jobs (or its ids and users) and gpus are lists of texts: ids, names or numbers "
+                  "of users, and indexes or UUIDs");
     return std::nullopt;
   }
-  if (request.contains("jobs")) query.jobs = dump(json(*jobs));
-  query.gpus = *gpus;
   query.job = text_of(request, "job").value_or("");
   query.slurm_job = text_of(request, "slurm_job").value_or("");
   // The history does not know containers apart. So from inside of one nobody sees a command line,

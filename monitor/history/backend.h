@@ -30,6 +30,7 @@ struct Query {
   std::string job = {};         // this one alone, by id; empty: all
   // Of these alone, by id, as the text of a JSON list; empty: of all.
   std::string jobs = {};
+  std::string users = {};              // likewise, jobs of these alone, by name or number
   std::vector<std::string> gpus = {};  // what they had of these, by index or UUID; empty: of all
   std::string slurm_job = {};          // by job: those of this Slurm job alone; empty: all
   bool brief = false;                  // by job: only what a table shows of each

@@ -64,10 +64,13 @@ std::string refusal(int code, const std::string& why) {
       .dump(-1, ' ', false, json::error_handler_t::replace);
 }
 
-// Of these, the jobs that a row can be for, and those that were asked for: ?6.
+// Of these, the jobs that a row can be for, and those that were asked for: ?6 and ?8.
 std::string concerned(const Query& query) {
   std::string out = query.by == By::kSlurmJob ? "AND j.slurm_job IS NOT NULL " : "";
   if (!query.jobs.empty()) out += "AND j.id IN (SELECT value FROM json_each(?6)) ";
+  if (!query.users.empty()) {
+    out += "AND EXISTS (SELECT 1 FROM json_each(?8) WHERE value IN (j.user, '' || j.uid)) ";
+  }
   return out;
 }
 
@@ -175,7 +178,7 @@ class Reader {
                                query_.gpus.empty() ? "LEFT" : "CROSS", on_gpus_, concerned(query_),
                                kPart + 1));
     jobs.with(query_.since_hour, query_.until_hour, whose(query_), query_.after, query_.job,
-              query_.jobs, query_.slurm_job);
+              query_.jobs, query_.slurm_job, query_.users);
     while (jobs.row()) {
       if (rows_.size() == kPart) {
         more_after_ = last_;
@@ -247,7 +250,8 @@ class Reader {
                            with_days(query_, "bills"), grouping_of(query_.by).group, kSums,
                            join_days(query_), kSeen, concerned(query_), on_gpus_,
                            in_parts() ? kPart + 1 : -1));
-    groups.with(query_.since_hour, query_.until_hour, whose(query_), query_.after, 0, query_.jobs);
+    groups.with(query_.since_hour, query_.until_hour, whose(query_), query_.after, 0, query_.jobs,
+                0, query_.users);
     while (groups.row()) {
       if (in_parts() && rows_.size() == kPart) {
         more_after_ = query_.after + kPart;
@@ -296,7 +300,8 @@ class Reader {
                                        "times {}{}GROUP BY 1, 2, 3",
                                        with_days(query_, "times"), grouping_of(query_.by).group,
                                        from, on_gpus_));
-    times.with(query_.since_hour, query_.until_hour, whose(query_), first_, last_, query_.jobs);
+    times.with(query_.since_hour, query_.until_hour, whose(query_), first_, last_, query_.jobs, 0,
+               query_.users);
     std::map<std::string, double> all;
     while (times.row()) {
       const std::string key = times.text(0);
@@ -317,11 +322,16 @@ class Reader {
     return ended(times);
   }
 
+  bool about_jobs() const {
+    return !query_.job.empty() || !query_.jobs.empty() || !query_.users.empty() ||
+           !query_.slurm_job.empty();
+  }
+
   // For how long the monitor looked at the GPUs, and nobody had them. That tells of all jobs.
   bool read_observed() {
     if (query_.by != By::kGpu && query_.by != By::kDay) return true;
     for (json& row : rows_) row["observed_seconds"] = row["idle_seconds"] = nullptr;
-    if (!query_.sees_bills || !query_.jobs.empty()) return true;
+    if (!query_.sees_bills || about_jobs()) return true;
     Statement observed(file_,
                        fmt::format("{}SELECT {}, total(b.seconds) FROM observed b {}WHERE "
                                    "b.hour >= ?1 AND b.hour < ?2 {}GROUP BY 1",
@@ -346,9 +356,7 @@ class Reader {
 
   // Processes without a job. A question about one job is none about them, nor one about Slurm's.
   bool read_unmanaged() {
-    const bool about_jobs = !query_.job.empty() || !query_.jobs.empty() ||
-                            !query_.slurm_job.empty() || query_.by == By::kSlurmJob;
-    if (more_after_ != 0 || about_jobs) return true;
+    if (more_after_ != 0 || about_jobs() || query_.by == By::kSlurmJob) return true;
     const By by = query_.by == By::kJob ? By::kUser : query_.by;
     const char* group = by == By::kUser ? "b.uid" : grouping_of(by).group;
     Statement bills(

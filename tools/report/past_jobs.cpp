@@ -49,9 +49,12 @@ std::optional<Error> narrow(json& request, const Selection& selection) {
   // Its options are good ones?
   if (const auto checked = select(json::array(), rest); !checked) return checked.error();
   if (!selection.gpus.empty()) request["gpus"] = parts_of(selection.gpus);
+  // The monitor picks by user. As ids, more of a busy user's jobs than a frame takes could be meant,
+  // and another user's may have the same id.
+  if (!selection.users.empty()) request["jobs"]["users"] = parts_of(selection.users);
+  if (selection.words.empty() && selection.states.empty()) return std::nullopt;
   rest.words = selection.words;
   rest.gpus.clear();
-  if (rest.means_all()) return std::nullopt;
   const auto jobs = past_jobs(request);
   if (!jobs) return jobs.error();
   const auto found = select(*jobs, rest);
@@ -63,7 +66,7 @@ std::optional<Error> narrow(json& request, const Selection& selection) {
   if (!found) return found.error();
   json ids = json::array();
   for (const std::size_t place : *found) ids.push_back(text_of((*jobs)[place], "job"));
-  request["jobs"] = std::move(ids);
+  request["jobs"]["ids"] = std::move(ids);
   return std::nullopt;
 }
 

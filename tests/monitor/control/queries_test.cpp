@@ -84,6 +84,9 @@ TEST_F(HistoryQueries, OfImpossibleTimesAndListsAreRefused) {
       EXPECT_EQ(refusal_of({{"op", "report"}, {key, value}}), kUsage) << key << value;
     }
   }
+  for (const char* key : {"ids", "users"}) {
+    EXPECT_EQ(refusal_of({{"op", "report"}, {"jobs", {{key, "x"}}}}), kUsage) << key;
+  }
 }
 
 TEST_F(HistoryQueries, NameWhatTheyAreAbout) {
@@ -99,6 +102,10 @@ TEST_F(HistoryQueries, NameWhatTheyAreAbout) {
   EXPECT_EQ(query.gpus, (std::vector<std::string>{"0", "GPU-1"}));
   EXPECT_EQ(report({}).jobs, "") << "of all";
   EXPECT_EQ(report({{"jobs", json::array()}}).jobs, "[]") << "of none";
+  EXPECT_EQ(report({}).users, "") << "of all";
+  const history::Query both = report({{"jobs", {{"ids", {"a"}}, {"users", {"ann", "7"}}}}});
+  EXPECT_EQ(both.jobs, R"(["a"])");
+  EXPECT_EQ(both.users, R"(["ann","7"])");
 }
 
 TEST_F(HistoryQueries, OnlyByJobThereIsABriefAnswer) {
