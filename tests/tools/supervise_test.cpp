@@ -12,6 +12,7 @@
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
+#include <fstream>
 #include <string>
 
 #include "tools/base/command.h"
@@ -51,6 +52,18 @@ int status_of(pid_t pid, int options = 0) {
   ::kill(pid, SIGKILL);
   ::waitpid(pid, &status, 0);
   return -1;
+}
+
+bool becomes_stopped(pid_t pid) {
+  const auto until = std::chrono::steady_clock::now() + kLimit;
+  while (std::chrono::steady_clock::now() < until) {
+    std::ifstream stat("/proc/" + std::to_string(pid) + "/stat");
+    std::string number, name, state;
+    stat >> number >> name >> state;
+    if (state == "T") return true;
+    ::usleep(2000);
+  }
+  return false;
 }
 
 [[noreturn]] void supervise_and_end(const Words& command) {
@@ -183,19 +196,40 @@ TEST(Supervise, TheCommandHasTheSignalsOfItsCaller) {
   EXPECT_EQ(WEXITSTATUS(grep.end()), 0);
 }
 
-TEST(Supervise, AStoppedCommandStopsUsAndGoesOnWithUs) {
+TEST(Supervise, OfACommandThatIsStoppedByItsNumberThereIsNoStopOfOurs) {
   const Supervised shell("trap 'echo on' CONT; echo $$; while :; do sleep 0.01; done");
   const pid_t command = shell.number();
   ASSERT_GT(command, 0);
-  for (int i = 0; i < 20; ++i) {
+  for (int i = 0; i <= 20; ++i) {
     ::kill(command, SIGSTOP);
-    const int status = status_of(shell.pid(), WUNTRACED);
-    ASSERT_TRUE(WIFSTOPPED(status)) << i;
-    ::kill(shell.pid(), SIGCONT);
+    ASSERT_TRUE(becomes_stopped(command)) << i;
+    ::kill(i % 2 == 0 ? command : shell.pid(), SIGCONT);
     ASSERT_TRUE(shell.says("on")) << i;
   }
   ::kill(shell.pid(), SIGTERM);
-  EXPECT_EQ(WTERMSIG(shell.end()), SIGTERM);
+  const int status = status_of(shell.pid(), WUNTRACED);
+  EXPECT_FALSE(WIFSTOPPED(status));
+  EXPECT_EQ(WTERMSIG(status), SIGTERM);
+}
+
+TEST(Supervise, WhatASignalAskedBetweenTwoRunsIsNotRunOnceMore) {
+  const auto ran_twice = [](void (*before)()) {
+    const pid_t us = ::fork();
+    if (us == 0) {
+      forget_the_signals_of_the_caller();
+      before();
+      int runs = 0;
+      const auto status = supervise([] { return 0; },
+                                    [&](int) {
+                                      ::kill(::getpid(), SIGHUP);
+                                      return ++runs == 1 && !asked_to_end();
+                                    });
+      ::_exit(status ? runs : 99);
+    }
+    return WEXITSTATUS(status_of(us)) == 2;
+  };
+  EXPECT_FALSE(ran_twice([] {}));
+  EXPECT_TRUE(ran_twice([] { ::signal(SIGHUP, SIG_IGN); })) << "nohup";
 }
 
 // A shell on a terminal of its own: a process group in its foreground, which it waits for. Says

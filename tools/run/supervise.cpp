@@ -15,6 +15,12 @@
 namespace switchyard::tools {
 namespace {
 
+bool is_pending(int signal) {
+  sigset_t pending;
+  ::sigpending(&pending);
+  return ::sigismember(&pending, signal) == 1;
+}
+
 class Supervisor {
  public:
   Result<int> run(const std::function<int()>& act, const std::function<bool(int)>& again) {
@@ -82,10 +88,10 @@ class Supervisor {
         end_ = status;
         return;
       }
+      // A terminal has stopped its job, and its shell is to see that. SIGSTOP is sent by number, and
+      // its sender continues the same process again: nobody would continue us.
       // A caller that continued us meanwhile has not seen us stop, and would not do it again.
-      sigset_t pending;
-      ::sigpending(&pending);
-      if (!::sigismember(&pending, SIGCONT)) ::kill(::getpid(), SIGSTOP);
+      if (WSTOPSIG(status) != SIGSTOP && !is_pending(SIGCONT)) ::kill(::getpid(), SIGSTOP);
     }
   }
 
@@ -100,6 +106,16 @@ class Supervisor {
 
 Result<int> supervise(const std::function<int()>& act, const std::function<bool(int)>& again) {
   return Supervisor().run(act, again);
+}
+
+bool asked_to_end() {
+  for (const int signal : {SIGHUP, SIGINT, SIGQUIT, SIGTERM}) {
+    struct sigaction now {};
+    ::sigaction(signal, nullptr, &now);
+    // A blocked signal waits, even where it is ignored.
+    if (now.sa_handler != SIG_IGN && is_pending(signal)) return true;
+  }
+  return false;
 }
 
 void end_like(int status) {

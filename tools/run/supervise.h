@@ -4,7 +4,8 @@
 //
 //     a signal that a process sends us    is sent on to the command
 //     a signal of the terminal            reaches the command by itself, in our process group
-//     the command stops (Ctrl-Z)          we stop, so that the shell sees it; continued, it goes on
+//     a terminal stops it (Ctrl-Z)        we stop, so that the shell sees it; continued, it goes on
+//     a SIGSTOP of its own stops it       whoever sent that continues it
 //     we are killed with SIGKILL          the command is, too
 //     the command ends                    `supervise` answers how; `end_like` ends us alike
 //
@@ -23,6 +24,9 @@ namespace switchyard::tools {
 // child's status, as of waitpid, or why there is no child (kRunRefused). `again` is told the status
 // before that: if it says so, there is another child, whose status counts.
 Result<int> supervise(const std::function<int()>& act, const std::function<bool(int)>& again = {});
+
+// For `again`: whether a signal that ends us came since the command's end, as that of a terminal.
+bool asked_to_end();
 
 // Ends this process as `status` says: by the same exit code, or by the same signal.
 [[noreturn]] void end_like(int status);
