@@ -26,6 +26,7 @@
 #include "tools/base/output.h"
 #include "tools/base/places.h"
 #include "tools/base/sockets.h"
+#include "tools/run/close_from.h"
 #include "tools/run/environment.h"
 
 namespace switchyard::tools {
@@ -94,37 +95,6 @@ std::string last_words(const std::string& path, std::uintmax_t from) {
     if (!line.empty()) last = line;
   }
   return last;
-}
-
-// After fork(): system calls alone. Without close_range (Linux 5.9) the table of open descriptors
-// says which there are; nothing is allocated to read it.
-void close_from(int first) {
-#ifdef SYS_close_range
-  if (::syscall(SYS_close_range, first, ~0u, 0) == 0) return;
-#endif
-  rlimit limit{};
-  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) limit.rlim_max = 1024;
-  const int folder = ::open("/proc/self/fd", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  alignas(8) char entries[4096];
-  for (long got = 0;
-       folder >= 0 && (got = ::syscall(SYS_getdents64, folder, entries, sizeof(entries))) > 0;) {
-    for (long at = 0; at < got;) {
-      const char* entry = entries + at;
-      unsigned short bytes = 0;
-      std::memcpy(&bytes, entry + 16, sizeof(bytes));  // linux_dirent64: d_ino, d_off, d_reclen
-      const int fd = std::atoi(entry + 19);
-      if (fd >= first && fd != folder) ::close(fd);
-      at += bytes;
-    }
-  }
-  if (folder >= 0) {
-    ::close(folder);
-    return;
-  }
-  for (rlim_t fd = static_cast<rlim_t>(first); fd < std::min<rlim_t>(limit.rlim_max, 1 << 20);
-       ++fd) {
-    ::close(static_cast<int>(fd));
-  }
 }
 
 // What the child does between fork and exec. Only the three standard descriptors and `lifeline`

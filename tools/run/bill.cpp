@@ -18,6 +18,7 @@
 #include "tools/base/command.h"
 #include "tools/base/monitor_client.h"
 #include "tools/report/bill.h"
+#include "tools/run/close_from.h"
 #include "tools/run/restart.h"
 #include "tools/run/supervise.h"
 
@@ -56,7 +57,7 @@ bool follows(const std::optional<Told>& told, int status, Stays stays, unsigned&
   if (told && stays.bill) tell_bill(told->socket, told->job);
   if (!told || !stays.restart || status == 0 || restarts == kMostRestarts) return false;
   const auto why = why_island_failed(told->socket, told->job);
-  if (!why) return false;
+  if (!why || asked_to_end()) return false;
   complain(fmt::format("{}: run once more ({} of {})", *why, ++restarts, kMostRestarts));
   return true;
 }
@@ -75,6 +76,7 @@ int fail_without(const char* what) {
     ::dup2(null.get(), STDIN_FILENO);
     ::dup2(null.get(), STDOUT_FILENO);
   }
+  close_from(STDERR_FILENO + 1, command, told_to);
   [[maybe_unused]] const int root = ::chdir("/");  // its folder may be unmounted
   pollfd entry{command, POLLIN, 0};
   while (::poll(&entry, 1, -1) < 0 && errno == EINTR) continue;

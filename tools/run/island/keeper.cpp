@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "switchyard/fd.h"
+#include "tools/run/close_from.h"
 #include "tools/run/island/daemon.h"
 #include "tools/run/island/locks.h"
 
@@ -52,14 +53,7 @@ void keep(const Island& island) {
 
 // The caller's locks, terminal, pipes and folder are not its own. `kept`: its only descriptor.
 void detach(int kept) {
-  std::vector<int> open;
-  std::error_code ignored;
-  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd", ignored)) {
-    open.push_back(std::atoi(entry.path().filename().c_str()));
-  }
-  for (const int fd : open) {
-    if (fd > STDERR_FILENO && fd != kept) ::close(fd);
-  }
+  close_from(STDERR_FILENO + 1, kept);
   sigset_t all;
   ::sigfillset(&all);
   ::sigprocmask(SIG_SETMASK, &all, nullptr);
