@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "tools/base/write_file.h"
 #include "tools/jupyter/kernels.h"
 
 namespace switchyard::tools {
@@ -117,8 +118,19 @@ TEST_F(Jupyter, WhatIsNoSpecIsRefusedWithItsPlace) {
   EXPECT_NE(text("ours").find("already"), std::string::npos);
 }
 
+TEST_F(Jupyter, ASpecThatCannotBeWrittenLeavesNoDraft) {
+  const std::string file = (folder / "k/kernel.json").string();
+  fs::create_directory(folder / "k");
+  fs::create_symlink("/dev/full", file + ".new");
+  const auto failed = write_file(file, "{}");
+  ASSERT_TRUE(failed);
+  EXPECT_NE(failed->text.find("No space left"), std::string::npos) << failed->text;
+  EXPECT_TRUE(fs::is_empty(folder / "k"));
+}
+
 TEST_F(Jupyter, OnlyASpecOfOursIsReplaced) {
   EXPECT_FALSE(is_of_others(folder / "none"));
+  EXPECT_FALSE(is_of_others(folder)) << "without a spec, as an install that failed leaves it";
   add(folder, "k", R"({"argv": ["x"]})");
   EXPECT_TRUE(is_of_others(folder / "k"));
   add(folder, "k", R"({"argv": ["x"], "metadata": 7})");

@@ -13,21 +13,21 @@
 namespace switchyard::tools {
 
 std::optional<Error> write_file(const std::string& path, const std::string& text) {
-  const auto failed = [&] {
-    return Error{kFailure, fmt::format("cannot write {}: {}", path, std::strerror(errno))};
-  };
   std::error_code error;
   const std::filesystem::path folder = std::filesystem::path(path).parent_path();
   if (!folder.empty()) std::filesystem::create_directories(folder, error);
   const std::string draft = path + ".new";
+  const auto failed = [&] {
+    Error why{kFailure, fmt::format("cannot write {}: {}", path, std::strerror(errno))};
+    ::unlink(draft.c_str());
+    return why;
+  };
   std::ofstream out(draft, std::ios::trunc);
   out << text;
   out.close();
   if (!out) return failed();
   if (::chmod(draft.c_str(), 0644) != 0 || ::rename(draft.c_str(), path.c_str()) != 0) {
-    Error why = failed();
-    ::unlink(draft.c_str());
-    return why;
+    return failed();
   }
   return std::nullopt;
 }

@@ -111,7 +111,7 @@ Result<KernelSpec> find_kernel(const std::string& name, const std::vector<fs::pa
 
 bool is_of_others(const fs::path& folder) {
   std::error_code ignored;
-  return fs::exists(folder, ignored) && !is_wrapped(read_spec(folder));
+  return fs::exists(folder / kFile, ignored) && !is_wrapped(read_spec(folder));
 }
 
 json wrapped_kernel(const KernelSpec& spec, const std::string& name,
