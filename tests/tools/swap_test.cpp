@@ -108,6 +108,9 @@ TEST(Swap, APauseThatIsOutWithinATimeSaysNothing) {
                             job("swapped", "paused"), std::chrono::seconds(0));
   EXPECT_EQ(early.code, kOk);
   EXPECT_EQ(early.err + early.out, "");
+  const Said json_too = within({"pause", "--release", "--within", "60s", "--json", "train"},
+                               job("swapped", "paused"), std::chrono::seconds(0));
+  EXPECT_EQ(json::parse(json_too.out)["residency"], "swapped");
 }
 
 TEST(Swap, ATimeToWaitIsOneAndGoesWithARelease) {

@@ -100,16 +100,20 @@ Error not_within(const std::string& within, const Target& target) {
 std::optional<Error> pause_one(const Options& options, nlohmann::json request,
                                const Target& target) {
   request["target"] = target.id;
-  if (options.within) {
-    const auto limit = *parse_pause(*options.within);
-    auto reply = MonitorClient::ask_any(
-        request, std::chrono::duration_cast<MonitorClient::Milliseconds>(limit));
-    if (reply) return std::nullopt;
-    return reply.error().code == kTimedOut ? not_within(*options.within, target) : reply.error();
+  const auto ask = [&] {
+    if (options.within) {
+      return MonitorClient::ask_any(
+          request,
+          std::chrono::duration_cast<MonitorClient::Milliseconds>(*parse_pause(*options.within)));
+    }
+    return request.contains("release")
+               ? ask_to_leave(request, is_paused(target.id) ? "swap-in" : "resume", target.name)
+               : MonitorClient::ask_any(request, MonitorClient::kLeavingLimit);
+  };
+  auto reply = ask();
+  if (!reply && options.within && reply.error().code == kTimedOut) {
+    return not_within(*options.within, target);
   }
-  auto reply = request.contains("release")
-                   ? ask_to_leave(request, is_paused(target.id) ? "swap-in" : "resume", target.name)
-                   : MonitorClient::ask_any(request, MonitorClient::kLeavingLimit);
   if (!reply) return reply.error();
   const auto watchdog = first_watchdog(watched(*reply));
   if (options.json) {
@@ -117,6 +121,7 @@ std::optional<Error> pause_one(const Options& options, nlohmann::json request,
     print_answer(*reply, target);
     return std::nullopt;
   }
+  if (options.within) return std::nullopt;
   const bool timed = request.contains("timeout_seconds");
   const std::string limit = timed ? " for " + *options.timeout : "";
   fmt::print("{}: paused{}; {}{}\n", target.name, limit,
