@@ -201,7 +201,10 @@ bool make_place(const std::string& socket, const sockaddr_un& address, std::stri
 // The one of `passed` that listens at `socket`.
 Fd passed_at(const std::string& socket, std::vector<Fd>& passed, std::string& why) {
   for (Fd& fd : passed) {
-    if (listens_at(fd.get(), socket)) return std::move(fd);
+    if (!listens_at(fd.get(), socket)) continue;
+    // To its peers, a listener is the process that called listen() last.
+    ::listen(fd.get(), kBacklog);
+    return std::move(fd);
   }
   why = "systemd passed no socket that listens on " + socket +
         ": ListenStream= of the socket unit must be that path";

@@ -29,6 +29,7 @@ class FakeMonitor {
   ~FakeMonitor();
 
   const std::string& socket() const { return path_; }
+  int listener() const { return listener_; }
 
  private:
   FakeMonitor(Answer answer, Raw raw);

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -97,6 +98,7 @@ TEST(MonitorClient, AMonitorWhoseProcessIsStoppedIsNotWaitedFor) {
         ::listen(fd, 4) != 0) {
       ::_exit(1);
     }
+    ::prctl(PR_SET_NAME, "switchyardd");
     for (;;) ::raise(SIGSTOP);
   }
   int status = 0;
@@ -116,6 +118,27 @@ TEST(MonitorClient, AMonitorWhoseProcessIsStoppedIsNotWaitedFor) {
   ::kill(child, SIGKILL);
   ::waitpid(child, nullptr, 0);
   ::unlink(path.c_str());
+}
+
+// As while systemd, which sleeps for seconds, starts the monitor of a socket of its own.
+TEST(MonitorClient, ASocketOfAnotherProcessThatSleepsIsWaitedFor) {
+  auto monitor = FakeMonitor::answering([](const json&) {
+    std::this_thread::sleep_for(MonitorClient::kSilentLimit + std::chrono::milliseconds(700));
+    return json{{"ok", true}};
+  });
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::prctl(PR_SET_NAME, "systemd");
+    const bool ours = ::listen(monitor.listener(), 4) == 0;
+    for (;;) ours ? ::raise(SIGSTOP) : ::raise(SIGKILL);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, WUNTRACED), child);
+  EXPECT_TRUE(WIFSTOPPED(status));
+  const auto reply = ask(monitor, {{"op", "version"}});
+  EXPECT_TRUE(reply) << reply.error().text;
+  ::kill(child, SIGKILL);
+  ::waitpid(child, nullptr, 0);
 }
 
 TEST(MonitorClient, SeveralRequestsGoOverOneConnection) {

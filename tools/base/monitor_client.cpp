@@ -33,8 +33,9 @@ constexpr std::uint32_t kLargestAnswer = 64u << 20;
 
 constexpr std::chrono::milliseconds kLookAtPulse{200};
 
-// Whether the process at the other end runs at all. A monitor wakes up several times a second; one
-// that is stopped or stands in the driver does not. A slow one is waited for.
+// Whether the monitor at the other end runs at all. It wakes up several times a second; one that is
+// stopped or stands in the driver does not. A slow one is waited for. So is a process of another
+// name, or of another PID namespace: before its first monitor, a socket of systemd is systemd's.
 class Pulse {
  public:
   explicit Pulse(int fd) {
@@ -46,14 +47,19 @@ class Pulse {
 
   bool stands_still() {
     const std::string now = sample();
-    if (now != last_) moved_at_ = Clock::now();
+    if (now != last_ || !is_monitor()) moved_at_ = Clock::now();
     last_ = now;
     return Clock::now() - moved_at_ >= MonitorClient::kSilentLimit;
   }
 
  private:
-  // How often it gave up its CPU, and how much of that it had. The same text each time where that
-  // can't be known: it counts as standing still.
+  bool is_monitor() const {
+    std::ifstream name(fmt::format("/proc/{}/comm", pid_));
+    std::string word;
+    return std::getline(name, word) && word == "switchyardd";
+  }
+
+  // How often it gave up its CPU, and how much of that it had.
   std::string sample() const {
     std::string text;
     std::ifstream status(fmt::format("/proc/{}/status", pid_));

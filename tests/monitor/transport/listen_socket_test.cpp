@@ -176,6 +176,32 @@ TEST_F(PlaceTest, ASocketThatWasPassedIsTakenAndStays) {
   EXPECT_EQ(before.st_ino, after.st_ino);
 }
 
+TEST_F(PlaceTest, ToItsPeersAPassedSocketIsOurs) {
+  const std::string path = base + "/monitor.sock";
+  const Fd systemd = listener_at(path);
+  const pid_t child = ::fork();
+  if (child == 0) ::_exit(::listen(systemd.get(), 4));
+  int status = -1;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  ASSERT_EQ(status, 0);
+  const auto peer_of_a_client = [&] {
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    path.copy(address.sun_path, sizeof(address.sun_path) - 1);
+    const Fd client(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    EXPECT_EQ(::connect(client.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
+    ucred peer{};
+    socklen_t bytes = sizeof(peer);
+    EXPECT_EQ(::getsockopt(client.get(), SOL_SOCKET, SO_PEERCRED, &peer, &bytes), 0);
+    return peer.pid;
+  };
+  EXPECT_EQ(peer_of_a_client(), child);
+  ListenSocket place;
+  auto passed = one(Fd(::fcntl(systemd.get(), F_DUPFD_CLOEXEC, 3)));
+  ASSERT_TRUE(place.open(path, why, taken, std::move(passed))) << why;
+  EXPECT_EQ(peer_of_a_client(), ::getpid());
+}
+
 TEST_F(PlaceTest, APassedSocketOfAnotherPlaceIsRefused) {
   ListenSocket place;
   EXPECT_FALSE(place.open(base + "/monitor.sock", why, taken, one(listener_at(base + "/other"))));
