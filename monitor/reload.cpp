@@ -83,9 +83,8 @@ void Reload::apply(Found& found) {
   const Monitor::Changes changes =
       monitor_.reconfigure(std::move(found.options->settings), steady_now());
   spdlog::set_level(spdlog::level::from_str(had.log_level));
-  const bool chosen = before.kind != had.rules.kind || before.minimum != had.rules.minimum ||
-                      before.foresee != had.rules.foresee || means != had.means;
-  if (chosen) keep_choice(monitor_);
+  // A kept choice names the settings beside which it was made.
+  if (before != had.rules || means != had.means) keep_choice(monitor_);
   warn(found.options->remarks.nobody);
   std::string text = changes.now.empty() ? "nothing changed" : joined(changes.now);
   if (!changes.later.empty()) text += "; with the next start: " + joined(changes.later);

@@ -91,6 +91,8 @@ struct Rules {
   // Of the time that passes, what the clients of the snapshot have of the GPU together. Less than 1
   // for the members of an island (islands.h).
   double part = 1;
+
+  bool operator==(const Rules&) const = default;
 };
 
 struct ClientView {

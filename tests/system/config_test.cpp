@@ -4,6 +4,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <optional>
 #include <set>
 #include <sstream>
 
@@ -147,6 +148,18 @@ TEST_F(Config, AReloadWithAnErrorKeepsWhatThereIs) {
   write("[monitor]\npolicy = \"exclusive\"\n");
   ASSERT_TRUE(reload(daemon, "is read anew"));
   EXPECT_NE(cli({"policy"}).out.find("exclusive"), std::string::npos);
+}
+
+TEST_F(Config, AChoiceOutlivesAChangedFileAndTheNextStart) {
+  write("[monitor]\nslice = \"10ms\"\n");
+  std::optional<Child> daemon(monitor({"--config", file()}));
+  ASSERT_EQ(cli({"policy", "--minimum", "3%"}).status, 0);
+  write("[monitor]\nslice = \"4ms\"\n");
+  ASSERT_TRUE(reload(*daemon, "is read anew: monitor.slice 10ms -> 4ms"));
+  ASSERT_EQ(cli({"stop"}).status, 0);
+  daemon.emplace(monitor({"--config", file()}));
+  EXPECT_EQ(setting("monitor.minimum")["value"], "3%");
+  EXPECT_EQ(setting("monitor.slice")["value"], "4ms");
 }
 
 // Each key of the program has a line in the file of the package, and each line is good.
