@@ -45,6 +45,14 @@ JobFiles::JobFiles(asio::io_context& io, Monitor& monitor, std::string folder)
   look();
 }
 
+// No job of a GPU is to be charged with it for ever. The next monitor writes all again.
+JobFiles::~JobFiles() {
+  std::string ignored;
+  for (const auto& [gpu, text] : there_) {
+    if (!text.empty()) replace_file(folder_ + "/" + std::to_string(gpu), "", ignored);
+  }
+}
+
 void JobFiles::listen() {
   finished_.async_wait(asio::posix::stream_descriptor::wait_read, [this](ErrorCode error) {
     if (error) return;

@@ -2,8 +2,8 @@
 //
 // Concept. One file for each GPU, named by its index, with the number of a job on each line. It
 // becomes the label hpc_job. A file without a line is a GPU without such jobs. Once in a second the
-// loop looks, and a thread writes those files that are to change. A monitor that begins writes all:
-// one that was killed could not.
+// loop looks, and a thread writes those files that are to change. A monitor that ends leaves them
+// without a line. One that begins writes all: one that was killed could not.
 //
 // Threading: the loop's one thread.
 #pragma once
@@ -23,6 +23,9 @@ std::map<unsigned, std::string> job_files_of(Monitor& monitor);
 class JobFiles {
  public:
   JobFiles(asio::io_context& io, Monitor& monitor, std::string folder);
+  ~JobFiles();
+  JobFiles(const JobFiles&) = delete;
+  JobFiles& operator=(const JobFiles&) = delete;
 
  private:
   using Texts = std::map<unsigned, std::string>;
