@@ -13,7 +13,8 @@ namespace {
 
 using nlohmann::json;
 
-constexpr std::size_t kMostCommand = 200;  // of the command line that the history keeps
+constexpr std::size_t kMostCommand = 200;   // of the command line that the history keeps
+constexpr std::size_t kMostVisible = 1024;  // items of CUDA_VISIBLE_DEVICES that are read
 
 // Puts the knobs that `object` names into the card. False: one doesn't fit, `why` has it.
 bool read_knobs(const json& object, JobCard& card, std::string& why) {
@@ -62,12 +63,14 @@ pid_t creator_of(const Peer& peer, const json& request) {
   return owner && may_change({*owner, container_id(pid)}, peer.owner()) ? pid : peer.pid;
 }
 
-// The GPUs that a job to come will see, from the text of CUDA_VISIBLE_DEVICES. Empty: all.
+// The GPUs that a job to come will see, from the text of CUDA_VISIBLE_DEVICES. Empty: all. There is
+// room for half a million items in a request, and no time for them in the loop.
 std::vector<std::size_t> visible_gpus(const GpuAccounts& gpus, const json& request) {
   std::vector<std::size_t> out;
   const auto text = text_of(request, "cuda_visible_devices");
   if (!text) return out;
-  for (std::size_t at = 0; at <= text->size();) {
+  std::size_t items = 0;
+  for (std::size_t at = 0; at <= text->size() && items < kMostVisible; ++items) {
     const std::size_t comma = std::min(text->find(',', at), text->size());
     const std::string item = text->substr(at, comma - at);
     at = comma + 1;

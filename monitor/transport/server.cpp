@@ -37,6 +37,7 @@ constexpr auto kAcceptPause = std::chrono::milliseconds(100);  // when that fail
 // Of so many clients half have left.
 constexpr std::size_t kWorthGivingBack = 32;
 constexpr Time kRefusalLogged = std::chrono::minutes(1);
+constexpr auto kNobody = static_cast<uid_t>(-1);  // of a connection that is not accepted
 constexpr Time kRootSpeaksWithin = std::chrono::seconds(1);
 
 }  // namespace
@@ -76,7 +77,8 @@ void Server::accept_waiting() {
     if (errno == EAGAIN) return accept();
     if (errno == EINTR || errno == ECONNABORTED) continue;
     // Out of descriptors: the connection waits, and so do we instead of spinning.
-    spdlog::warn("accepting a connection: {}", std::strerror(errno));
+    const int error = errno;
+    if (may_log_refusal(kNobody)) spdlog::warn("accepting a connection: {}", std::strerror(error));
     accept_pause_.expires_after(kAcceptPause);
     accept_pause_.async_wait([this](ErrorCode paused) {
       if (!paused) accept();

@@ -226,6 +226,20 @@ TEST(Commands, WhatNamesNoGpuReservesOnNone) {
   }
 }
 
+TEST(Commands, OfVeryManyVisibleGpusTheFirstAreRead) {
+  Rig rig(2);
+  std::string visible;
+  for (int i = 0; i < 1024; ++i) visible += "7,";
+  rig.ask({{"op", "create"},
+           {"card", {{"memory", "3GiB"}}},
+           {"cuda_visible_devices", "7," + visible + "1"}});
+  rig.ask({{"op", "create"},
+           {"card", {{"memory", "1GiB"}}},
+           {"cuda_visible_devices", visible.substr(2) + "1"}});
+  EXPECT_EQ(rig.account(1).reserved(), 4 * kGiB) << "none named is all; then GPU 1 alone";
+  EXPECT_EQ(rig.account(0).reserved(), 3 * kGiB);
+}
+
 // Instances of one GPU have its index.
 TEST(Commands, AnIndexNamesNoMigInstance) {
   Rig rig(2);
