@@ -287,6 +287,12 @@ hook HOME=/ > /dev/null
 hook SWITCHYARD_PRIORITY=low LD_PRELOAD=/a.so
 says "$(tail -n 2 "$work/environ")" "LD_PRELOAD=/usr/lib/switchyard/libswitchyard.so:/a.so"
 says "$(cat "$work/bundle/mounts")" "/run/switchyard /run/switchyard none"
+hook SWITCHYARD_DISABLE=1 SWITCHYARD_DISABLE=0 > /dev/null
+says "$(cat "$work/environ")" "LD_PRELOAD=/usr/lib/switchyard/libswitchyard.so"
+hook SWITCHYARD_DISABLE=0 SWITCHYARD_DISABLE=1 > /dev/null
+[ ! -e "$work/bundle/mounts" ] || fail "the hook changes a container that is to have nothing"
 touch "$work/bundle/lib/ld-musl-x86_64.so.1"
-says "$(hook SWITCHYARD_PRIORITY=low)" "the image has musl"
+says "$(hook SWITCHYARD_PRIORITY=low SWITCHYARD_REQUIRE=0)" "the image has musl"
+if hook SWITCHYARD_REQUIRE=1 > "$work/said"; then fail "the hook lets a refused container start"; fi
+says "$(cat "$work/said")" "SWITCHYARD_REQUIRE refuses"
 echo "check_containers: all is well"

@@ -209,6 +209,13 @@ class Check:
                        [{"name": "data", "mountPath": "/data"}] + mounts)
             self.equal("its variables", {"A": "1", "SWITCHYARD_MEMORY": "5MiB"}.items() <=
                        variables_of(other).items(), True)
+        for length, named in ((63, True), (64, False)):
+            pod = pod_with({"gpu-memory": "5"})
+            pod["metadata"]["name"] = length * "p"
+            own = variables_of(self.admitted(pod)["spec"]["containers"][0])
+            self.equal(f"a name of {length}", "SWITCHYARD_NAME" in own, named)
+            self.equal(f"the job of a pod with a name of {length}", own["SWITCHYARD_JOB"],
+                       "metadata.uid")
         # Nothing there to add to; and a variable of the pod's own wins.
         bare = {"name": "only", "image": "x", "command": ["a"]}
         self.equal("mounts of a bare pod", self.admitted(pod_with(

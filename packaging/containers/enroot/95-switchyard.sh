@@ -11,9 +11,16 @@ set -eu
 
 library=/usr/lib/switchyard
 grep -q '^SWITCHYARD_' "$ENROOT_ENVIRON" || exit 0
-if grep -qE '^SWITCHYARD_DISABLE=.' "$ENROOT_ENVIRON"; then exit 0; fi
+last() { sed -n "s/^$1=//p" "$ENROOT_ENVIRON" | tail -n 1; } # NAME
+is_on() { case "$(last "$1")" in "" | 0) return 1 ;; esac }   # NAME
+if is_on SWITCHYARD_DISABLE; then exit 0; fi
 if compgen -G "$ENROOT_ROOTFS/lib/ld-musl-*" > /dev/null; then
-  echo "switchyard: the image has musl, and the library needs glibc; starting unmanaged" >&2
+  why="switchyard: the image has musl, and the library needs glibc"
+  if is_on SWITCHYARD_REQUIRE; then
+    echo "$why; SWITCHYARD_REQUIRE refuses to start it unmanaged" >&2
+    exit 1
+  fi
+  echo "$why; starting unmanaged" >&2
   exit 0
 fi
 
@@ -21,7 +28,7 @@ enroot-mount --root "$ENROOT_ROOTFS" - << LIST
 $library $library none x-create=dir,bind,ro,nosuid,nodev
 /run/switchyard /run/switchyard none x-create=dir,bind,ro,nosuid,nodev,noexec
 LIST
-preloaded="$(sed -n 's/^LD_PRELOAD=//p' "$ENROOT_ENVIRON" | tail -n 1)"
+preloaded="$(last LD_PRELOAD)"
 {
   echo "LD_PRELOAD=$library/libswitchyard.so${preloaded:+:$preloaded}"
   # Root of the host has another number in the container, so the socket must be named.
