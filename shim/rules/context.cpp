@@ -117,6 +117,8 @@ CUresult context_destroy(CUresult (*original)(CUcontext), CUcontext context) {
   }
   CUresult result = CUDA_SUCCESS;
   const swap::Made made = swap::made_context(context);
+  // After a fault the driver answers each question with that.
+  if (device < 0 && made.id != 0) device = made.lane;
   // One that isn't noted owns nothing, and is not the primary one: the driver refuses to end that.
   const std::uint64_t owner = made.id != 0 ? made.id : UINT64_MAX;
   {

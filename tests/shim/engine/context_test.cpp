@@ -113,6 +113,16 @@ TEST_F(Contexts, ACaptureInTheNextContextOfTheSameHandleGoesOn) {
   EXPECT_EQ(rules::context_destroy(destroy_driver, kHandle), CUDA_SUCCESS);
 }
 
+// After a fault, say.
+TEST_F(Contexts, OneWhoseGpuTheDriverDoesNotNameIsForgottenToo) {
+  create();
+  ASSERT_EQ(lane().contexts.load(), 1u);
+  world_.device = -1;
+  EXPECT_EQ(rules::context_destroy(destroy_driver, kHandle), CUDA_SUCCESS);
+  world_.device = 0;
+  EXPECT_EQ(lane().contexts.load(), 0u);
+}
+
 TEST_F(Contexts, OneThatTheDriverDoesNotEndKeepsWhatItHas) {
   create();
   ASSERT_EQ(allocate(8 * kMiB), CUDA_SUCCESS);
