@@ -93,7 +93,9 @@ void ask_for_gpus() {
     CUuuid uuid{};
     if (calls.cuDeviceGet(&device, i) != CUDA_SUCCESS ||
         calls.cuDeviceGetUuid_v2(&uuid, device) != CUDA_SUCCESS) {
-      break;
+      g_state.gpus.nameless = true;
+      g_state.gpus.count = 0;
+      return;
     }
     ::memcpy(g_state.gpus.uuid[i], &uuid, sizeof(g_state.gpus.uuid[i]));
     g_state.gpus.under_mps[i] = under_mps(device);

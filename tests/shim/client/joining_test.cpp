@@ -57,6 +57,19 @@ TEST_F(Joining, ADriverThatTellsNoUuidsLeavesTheProcessUnmanaged) {
   EXPECT_FALSE(current().has_client());
 }
 
+// A client without one of its GPUs would be refused all memory there.
+TEST_F(Joining, ADriverThatTellsNotAllUuidsLeavesTheProcessUnmanaged) {
+  if (!fresh()) return;
+  static auto* get_uuid = g_driver.cuDeviceGetUuid_v2;
+  g_driver.cuDeviceGetUuid_v2 = [](CUuuid* uuid, CUdevice device) {
+    return device == 1 ? CUDA_ERROR_DEVICE_UNAVAILABLE : get_uuid(uuid, device);
+  };
+  monitor();
+  EXPECT_FALSE(join());
+  EXPECT_FALSE(rejoin());
+  EXPECT_FALSE(current().has_client());
+}
+
 TEST_F(Joining, ThePageIsTheMonitors) {
   monitor();
   join_it();
