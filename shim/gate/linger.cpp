@@ -121,10 +121,10 @@ CUresult put_writes(Ours& ours, CUdeviceptr word, const numbers::Due& due, bool 
 // that can't be is still the batch's own to write.
 CUresult put_behind(Ours& ours, unsigned lane, CUdeviceptr word, bool lingers) {
   numbers::Latest latest(lane, ours.context);
-  if (!latest || driver().cuEventRecord(ours.fence, latest.stream()) != CUDA_SUCCESS) {
-    return CUDA_SUCCESS;
-  }
+  if (!latest) return CUDA_SUCCESS;
+  // Before the fence: a launch that is under way may come behind it.
   const numbers::Due due = latest.due();
+  if (driver().cuEventRecord(ours.fence, latest.stream()) != CUDA_SUCCESS) return CUDA_SUCCESS;
   CUresult result = driver().cuStreamWaitEvent(ours.stream, ours.fence, 0);
   if (result == CUDA_SUCCESS && lingers) result = put_bridge(ours, word, latest.stream());
   if (result == CUDA_SUCCESS) result = put_writes(ours, word, due, lingers);

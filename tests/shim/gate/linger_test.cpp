@@ -74,6 +74,37 @@ TEST_F(Linger, PutsWritesBehindTheLatestStream) {
   EXPECT_EQ(log(kOurs), (Log{"behind the fence", "writes"}));
 }
 
+TEST_F(Linger, TheNumberOfALaunchThatComesBehindTheFenceIsItsOwnToWrite) {
+  launch(first_, 1);
+  std::atomic<bool> launching = false, fenced = false, launched = false;
+  gpu_.during_launch = [&](CUstream) {
+    launching = true;
+    while (!fenced) std::this_thread::yield();
+  };
+  std::thread other([&] {
+    launch(first_, 1);
+    launched = true;
+  });
+  while (!launching) std::this_thread::yield();
+  gpu_.during_record = [&] {
+    fenced = true;
+    // Its end may have to wait for us.
+    for (int i = 0; i < 200 && !launched; ++i) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+  };
+  wait_for(gate::Waiting::kStream);
+  other.join();
+  gpu_.during_launch = nullptr;
+  const CUdeviceptr lingered = gpu_.writes[gpu_.writes.size() / 2].first;
+  const auto numbers = std::count_if(gpu_.writes.begin(), gpu_.writes.end(),
+                                     [&](const auto& write) { return write.first != lingered; });
+  const Log own = log(first_);
+  EXPECT_EQ(numbers, std::count_if(own.begin(), own.end(), [](const std::string& each) {
+              return each.starts_with("write ");
+            }));
+}
+
 TEST_F(Linger, AGraphsNumberIsWrittenByTheWaitForIt) {
   const auto graph = [](CUgraphExec, CUstream) { return CUDA_SUCCESS; };
   EXPECT_EQ(rules::graph_launch(graph, nullptr, first_), CUDA_SUCCESS);
