@@ -194,8 +194,8 @@ CUresult begin_slot(int slot, std::uint64_t bytes, Growth& growth, NeedOf need_o
 }
 
 template <typename Which>
-void each_charged(Which which) {
-  const memory::Relaxed relaxed;
+void each_charged(Which which, memory::Relaxed::When when = memory::Relaxed::kInCapture) {
+  const memory::Relaxed relaxed(when);
   for (int i = 0; i < kSlots; ++i) {
     Difference difference;
     {
@@ -324,7 +324,8 @@ void settle_charged() {
 }
 
 void reclaim() {
-  each_charged([](const Pool& pool) { trim(pool); });
+  // It may take long, and a capture may begin meanwhile.
+  each_charged([](const Pool& pool) { trim(pool); }, memory::Relaxed::kAlways);
   neighbours::reclaim_swappable();
 }
 

@@ -227,6 +227,28 @@ TEST_F(Pools, IdlePoolsAreTrimmedBeforeAnybodyIsRefused) {
   expect_balanced();
 }
 
+TEST_F(Pools, ACaptureThatBeginsWhileTheyAreTrimmedGoesOn) {
+  static CUstreamCaptureMode mode;
+  mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
+  g_driver.cuThreadExchangeStreamCaptureMode = [](CUstreamCaptureMode* other) {
+    std::swap(*other, mode);
+    return CUDA_SUCCESS;
+  };
+  static CUstreamCaptureMode seen;
+  static auto* trim = g_driver.cuMemPoolTrimTo;
+  g_driver.cuMemPoolTrimTo = [](CUmemoryPool pool, size_t keep) {
+    seen = mode;
+    return trim(pool, keep);
+  };
+  CUdeviceptr at = 0;
+  rules::allocate_async<false>(async, &at, kMiB, nullptr);
+  free(at, kMiB);
+  pools::reclaim();
+  EXPECT_EQ(world_.trims, 1);
+  EXPECT_EQ(seen, CU_STREAM_CAPTURE_MODE_RELAXED);
+  EXPECT_EQ(mode, CU_STREAM_CAPTURE_MODE_GLOBAL);
+}
+
 TEST_F(Pools, CreatedPoolsAreChargedByTheirDevice) {
   const CUmemoryPool pool = create(2, CU_MEM_LOCATION_TYPE_DEVICE);
   CUdeviceptr at = 0;
