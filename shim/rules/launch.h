@@ -75,12 +75,22 @@ CUresult pass(abi::Lane& lane, CUstream stream, bool per_thread, gate::Work work
   return pass_asked(lane, asked, stream, per_thread, work, what, call);
 }
 
+// Work of a thread that has no context, or one on a GPU without a lane. The driver puts it by its
+// stream or its kernel. No gate holds it, but it may touch memory that moves.
+template <typename Original, typename... Args>
+[[gnu::noinline]] CUresult put_anywhere(CUstream stream, bool per_thread, Original original,
+                                        Args... args) {
+  const swap::WorkGuard entry(swap::on() && !captured(stream, per_thread));
+  return original(args...);
+}
+
 template <typename Original, typename... Args>
 [[gnu::always_inline]] inline CUresult count_known(CUstream stream, bool per_thread,
                                                    costs::Kernel kernel, Original original,
                                                    Args... args) {
   abi::Lane* lane = current_lane();
-  if (lane == nullptr || captured(stream, per_thread)) return original(args...);
+  if (lane == nullptr) return put_anywhere(stream, per_thread, original, args...);
+  if (captured(stream, per_thread)) return original(args...);
   lane->launches.fetch_add(1, std::memory_order_relaxed);
   const std::uint32_t asked = asked_of(*lane);
   if (asked == 0) [[likely]]
@@ -194,7 +204,9 @@ template <typename Original>
 CUresult put_graph(Original original, CUgraphExec graph, CUstream stream, bool per_thread) {
   const auto call = [=] { return original(graph, stream); };
   abi::Lane* lane = current_lane();
-  if (lane == nullptr) return graph_memory::run(graph, call);
+  if (lane == nullptr) {
+    return graph_memory::run(graph, [&] { return put_anywhere(stream, per_thread, call); });
+  }
   lane->graph_launches.fetch_add(1, std::memory_order_relaxed);
   // Its memory first: that may wait for the monitor, and nobody waits so long inside.
   return graph_memory::run(graph, [&] {
@@ -233,7 +245,11 @@ inline CUresult finish(bool per_thread) {
 template <Copied kCopied, typename Original, typename... Args>
 CUresult count_copy(bool per_thread, const void* to, Original original, Args... args) {
   abi::Lane* lane = current_lane();
-  if (lane == nullptr) return original(args...);
+  if (lane == nullptr) {
+    CUstream stream = nullptr;
+    if constexpr (kHasStream<Args...>) stream = last_stream(args...);
+    return put_anywhere(stream, per_thread, original, args...);
+  }
   lane->copies.fetch_add(1, std::memory_order_relaxed);
   const auto call = [&] {
     const CUresult result = original(args...);

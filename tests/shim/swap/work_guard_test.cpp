@@ -7,6 +7,7 @@
 #include <thread>
 #include <vector>
 
+#include "shim/rules/launch.h"
 #include "tests/shim/engine/world.h"
 
 namespace switchyard::shim {
@@ -42,6 +43,31 @@ TEST_F(Admission, WhoIsInsideIsCounted) {
   }
   EXPECT_TRUE(admission::empty());
   EXPECT_FALSE(admission::inside());
+}
+
+// The driver knows the context by the kernel or the stream.
+TEST_F(Admission, WorkOfAThreadWithoutAContextWaitsToo) {
+  process().swappable.store(1);
+  world_.device = -1;
+  ASSERT_TRUE(admission::shut(0));
+  std::atomic<unsigned> put{0};
+  const auto driver = [&put](auto...) {
+    ++put;
+    return CUDA_SUCCESS;
+  };
+  const CUfunction kernel = nullptr;
+  const CUstream stream = nullptr;
+  std::vector<std::thread> threads;
+  threads.emplace_back(
+      [&] { rules::launch(driver, kernel, 1u, 1u, 1u, 1u, 1u, 1u, 0u, stream, nullptr, nullptr); });
+  threads.emplace_back([&] { rules::graph_launch(driver, nullptr, stream); });
+  threads.emplace_back(
+      [&] { rules::copy(driver, CUdeviceptr{1}, CUdeviceptr{2}, size_t{3}, stream); });
+  await_held(3);
+  EXPECT_EQ(put.load(), 0u);
+  admission::open(0);
+  for (std::thread& each : threads) each.join();
+  EXPECT_EQ(put.load(), 3u);
 }
 
 TEST_F(Admission, AnEntryThatIsNotNeededCountsNothing) {
