@@ -146,13 +146,16 @@ inline void forget(CUstream stream) {
 class Ending {
  public:
   Ending(int device, std::uint64_t owner);
-  ~Ending() {
-    if (view_ != nullptr) view::give_back(*view_);
-  }
+  ~Ending() { give_back(); }
   Ending(const Ending&) = delete;
   Ending& operator=(const Ending&) = delete;
   // It hasn't ended after all.
   void lives_on() const;
+  // The view may be registered anew. Before context_gone(), which looks at it.
+  void give_back() {
+    if (view_ != nullptr) view::give_back(*view_);
+    view_ = nullptr;
+  }
 
  private:
   int device_;

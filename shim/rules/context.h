@@ -50,7 +50,7 @@ CUresult primary_end(Original original, CUdevice device) {
   bool ended = false;
   {
     const gate::Waiting waiting(gate::attentive(lane_of_device(device)), gate::Waiting::kEnd);
-    const gate::Ending ending(device, 0);
+    gate::Ending ending(device, 0);
     const swap::mover::Standstill standstill;
     swap::pooled::context_ends(0);
     const swap::PrimaryHeld held(device);
@@ -58,8 +58,11 @@ CUresult primary_end(Original original, CUdevice device) {
     result = original(device);
     ended = before && !primary_active(device);
     if (!ended) ending.lives_on();
-    if (ended) memory::primary_gone(device);  // the mover must not find it any more
-    if (ended) work_gone(device, 0);
+    if (ended) {
+      memory::primary_gone(device);  // the mover must not find it any more
+      ending.give_back();
+      work_gone(device, 0);
+    }
   }
   forget_lane();
   if (ended) {

@@ -5,6 +5,7 @@
 
 #include "shim/clock.h"
 #include "shim/memory/owner.h"
+#include "shim/rules/context.h"
 #include "tests/shim/gate/gate_world.h"
 
 namespace switchyard::shim {
@@ -131,6 +132,27 @@ TEST_F(Views, AWaitThatWasRefusedIsTriedAgainWhenAnotherContextEnds) {
   launch(first_, 1);
   EXPECT_EQ(log(first_), (Log{"launch", "wait", "launch"}));
   EXPECT_EQ(gpu_.registrations, 1);
+}
+
+TEST_F(Views, ARefusalEndsWithThePrimaryContextThatHadTheView) {
+  arm();
+  gpu_.wait_result = CUDA_ERROR_NOT_SUPPORTED;
+  launch(first_, 1);
+  EXPECT_EQ(gate().state.load(), abi::kGateRefused);
+  static int lives;
+  lives = 1;
+  g_driver.cuDevicePrimaryCtxGetState = [](CUdevice, unsigned*, int* active) {
+    *active = lives;
+    return CUDA_SUCCESS;
+  };
+  const auto reset = [](CUdevice) {
+    lives = 0;
+    return CUDA_SUCCESS;
+  };
+  EXPECT_EQ(rules::primary_end(reset, CUdevice{0}), CUDA_SUCCESS);
+  gpu_.wait_result = CUDA_SUCCESS;
+  launch(first_, 1);
+  EXPECT_EQ(gate().state.load(), abi::kGateReady);
 }
 
 TEST_F(Views, NumbersThatNeverComeAreNotWaitedForForEver) {
