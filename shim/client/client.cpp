@@ -230,7 +230,8 @@ bool join() {
     if (is_open()) close_connection();  // an observer that turns to CUDA becomes a client
     ask_for_gpus();
     joined = connect_and_join(flags);
-    if (joined) neighbours::joined(known_gpus().seen);
+    // What was chosen goes along, and a mover may have answered the monitor already.
+    if (joined && flags == 0) neighbours::joined(known_gpus().seen);
   }
   if (!joined) say_unmanaged();
   // A job that `switchyard run` started belongs to a monitor, even if that is just restarting.

@@ -86,6 +86,18 @@ TEST_F(Joining, ThePageIsTheMonitors) {
   EXPECT_GT(g_neighbours.stays_told, 0);
 }
 
+TEST_F(Joining, AnotherCuInitUnderTheNextMonitorChoosesNothingAnew) {
+  monitor();
+  join_it();
+  no_monitor();
+  lose_monitor("the test ended it");
+  monitor();
+  g_neighbours.chosen_swappable = 0;
+  EXPECT_TRUE(join());
+  EXPECT_TRUE(current().has_client());
+  EXPECT_EQ(g_neighbours.chosen_swappable, 0);
+}
+
 TEST_F(Joining, WhoHasMovedSaysSoInThePageAndToTheNextMonitor) {
   monitor();
   join_it();
