@@ -230,7 +230,7 @@ bool join() {
     if (is_open()) close_connection();  // an observer that turns to CUDA becomes a client
     ask_for_gpus();
     joined = connect_and_join(flags);
-    // What was chosen goes along, and a mover may have answered the monitor already.
+    // The choice goes along, and a mover may have answered the monitor already.
     if (joined && flags == 0) neighbours::joined(known_gpus().seen);
   }
   if (!joined) say_unmanaged();

@@ -1,7 +1,13 @@
 // What doctor concludes from what it finds.
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <unistd.h>
 
+#include <cstdio>
+#include <cstdlib>
+#include <string_view>
+
+#include "tests/tools/fake_monitor.h"
 #include "tools/base/child.h"
 #include "tools/doctor/checks.h"
 #include "tools/doctor/probe.h"
@@ -163,6 +169,30 @@ TEST(DoctorSlices, ARatioWithinFifteenPercentIsEffective) {
   EXPECT_EQ(equal.verdict, Verdict::kFail);
   EXPECT_NE(equal.what.find("1.00 : 1"), std::string::npos) << equal.what;
   EXPECT_EQ(judge_ratio("GPU 0", 9000, 0).verdict, Verdict::kFail);
+}
+
+// The measurement starts its own program as both workers, and that is this one.
+[[gnu::constructor]] void be_a_worker(int count, char** words, char**) {
+  if (count < 2 || std::string_view(words[count - 2]) != "--worker") return;
+  std::puts(std::getenv("SWITCHYARD_LIMIT") == nullptr ? "ready" : "held by the caller's limit");
+  std::fflush(stdout);
+  ::_exit(0);
+}
+
+TEST(DoctorSlices, SettingsOfTheCallerDoNotHoldTheWorkers) {
+  // Slices are refused, so it ends before it counts kernels.
+  const auto monitor = FakeMonitor::answering([](const json&) -> json {
+    const json gpu = {{"uuid", "GPU-a"}, {"slice_status", "refused"}};
+    const std::string name = "doctor-" + std::to_string(::getpid()) + "-heavy";
+    return {{"ok", true}, {"jobs", {{{"name", name}, {"gpus", json::array({gpu})}}}}};
+  });
+  auto client = MonitorClient::connect(monitor.socket());
+  ASSERT_TRUE(client);
+  ::setenv("SWITCHYARD_LIMIT", "10%", 1);
+  const Check check =
+      check_slices(*client, {{"index", 0}, {"uuid", "GPU-a"}, {"means", "slice+gate"}});
+  ::unsetenv("SWITCHYARD_LIMIT");
+  EXPECT_NE(check.what.find("the driver refuses slices"), std::string::npos) << check.what;
 }
 
 TEST(DoctorChild, StatusOutputAndErrorsComeBack) {

@@ -468,6 +468,23 @@ TEST(Stats, IterationsBetweenTwoLooksAreCountedByTheAgeOfTheJobAtEach) {
   EXPECT_NEAR(said["iterations_per_second"].get<double>(), 2.0, 1e-9);
 }
 
+TEST(Stats, IterationsThatWereCountedAnewMeanwhileHaveTheRateThatTheMonitorKnows) {
+  const auto at = [](double age, long count, int anew) {
+    json one = {{"pid", 100},
+                {"iterations", count},
+                {"iterations_counted_anew", anew},
+                {"last_iteration_seconds", 0.5},
+                {"iterations_per_second", 3.0}};
+    json job = {{"since_seconds", age}, {"processes", {one}}};
+    return job;
+  };
+  for (const long count : {5, 900}) {
+    const json said = rate_progress(at(10, 100, 1), at(30, count, 2), 20);
+    EXPECT_EQ(said["iterations_per_second"], 3.0) << count;
+    EXPECT_EQ(said["iterations_estimated"], true) << count;
+  }
+}
+
 TEST(Stats, WhereNoIterationBeganTheRateIsZeroOnlyIfTwoShouldHave) {
   const json job = {{"processes",
                      {{{"pid", 100},

@@ -232,6 +232,18 @@ TEST(Supervise, WhatASignalAskedBetweenTwoRunsIsNotRunOnceMore) {
   EXPECT_TRUE(ran_twice([] { ::signal(SIGHUP, SIG_IGN); })) << "nohup";
 }
 
+TEST(Supervise, ACommandThatIsStartedOnceMoreIsAwaitedAndItsEndIsTheOneThatCounts) {
+  const pid_t us = ::fork();
+  if (us == 0) {
+    forget_the_signals_of_the_caller();
+    int runs = 0;
+    const auto status =
+        supervise([&] { return runs == 0 ? 7 : 3; }, [&](int) { return ++runs == 1; });
+    ::_exit(status ? WEXITSTATUS(*status) : 99);
+  }
+  EXPECT_EQ(WEXITSTATUS(status_of(us)), 3);
+}
+
 // A shell on a terminal of its own: a process group in its foreground, which it waits for. Says
 // "stopped" and goes on with it once a line was typed, and says how it ended.
 [[noreturn]] void shell_of(const std::string& terminal, const Words& command) {

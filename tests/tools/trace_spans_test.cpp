@@ -226,6 +226,18 @@ TEST(TraceSpans, OnEachGpuItHasTheStateThatItHasThere) {
   EXPECT_EQ(timeline.lanes[1].gpu, 1u);
 }
 
+TEST(TraceSpans, WhereItIsAgainAsOnItsOtherGpusItsOwnStateThereEnds) {
+  Scene scene(1000, 2);
+  const JobKey a = scene.job("a");
+  scene.recording.jobs[a].gates.push_back({2, Scene::pid(a), 0});
+  scene.state(200, a, {}, {State::kHeld, "cut"}, 0, 0, 1);
+  scene.state(600, a, {State::kHeld, "cut"}, {}, 0, 0, 1);
+  const Timeline timeline = scene.timeline();
+  ASSERT_EQ(timeline.lanes.size(), 2u);
+  EXPECT_EQ(told(timeline, 0), (Texts{"0-200 running", "200-600 held: cut", "600-1000 running"}));
+  EXPECT_EQ(told(timeline, 1), Texts{"0-1000 running"});
+}
+
 TEST(TraceSpans, WhatComesAfterTheEndSaysWhatWasBefore) {
   Scene scene(100);
   const JobKey a = scene.job("a", kIdles);

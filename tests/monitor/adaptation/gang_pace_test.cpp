@@ -91,6 +91,20 @@ TEST(GangPace, APauseIsNoCollapse) {
   EXPECT_EQ(rig.slice(), kUsualSliceUs);
 }
 
+TEST(GangPace, AfterAPauseTheTimeOfThePauseDoesNotCount) {
+  Shared rig;
+  rig.joins(2);
+  rig.work(seconds(5));
+  ASSERT_EQ(rig.slice(), kUsualSliceUs);
+  rig.tell("pause", "gang");
+  for (int i = 0; i < 60; ++i) rig.pass(seconds(1));
+  rig.tell("resume", "gang");
+  for (int i = 0; i < 50; ++i) {
+    rig.work(milliseconds(100));
+    ASSERT_EQ(rig.job(0)["short_slices"], false) << i;
+  }
+}
+
 TEST(GangPace, BehindALimitACollapseIsSeenAllTheSame) {
   Shared rig;
   rig.joins(2);

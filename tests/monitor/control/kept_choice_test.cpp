@@ -99,6 +99,12 @@ TEST_F(KeptChoice, ThatCannotBeWrittenIsInForceAndTold) {
   EXPECT_EQ(log.count("the next monitor will not have this choice"), 1u);
 }
 
+TEST_F(KeptChoice, IsKeptThoughAnEarlierMonitorWasKilledWhileItWroteOne) {
+  std::ofstream(file() + ".new") << "{\"policy\":";
+  choose_fair();
+  EXPECT_EQ(next(settings), policy::Kind::kFair);
+}
+
 TEST_F(KeptChoice, OfAMonitorWithoutASocketIsNotWritten) {
   const LogLines log;
   Rig rig;

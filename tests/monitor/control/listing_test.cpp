@@ -351,5 +351,20 @@ TEST_F(TwoProcesses, OnlyCollectivesThatWereLaunchedAreListed) {
   EXPECT_EQ(processes[1]["collectives"], json::object());
 }
 
+TEST(Listing, WhatAProcessLaunchedStandsAtItAlsoBehindAnObserver) {
+  Rig rig;
+  const Joined observer = rig.join({.job = "j"}, 1000, 1, wire::kObserver);
+  const Joined first = rig.join({.job = "j"}), second = rig.join({.job = "j"});
+  const auto broadcast = static_cast<unsigned>(Collective::kBroadcast);
+  first.shim.page().process.collectives[broadcast] = 3;
+  second.shim.page().process.collectives[broadcast] = 5;
+  json processes = rig.job()["processes"];
+  ASSERT_EQ(processes.size(), 3u);
+  EXPECT_EQ(processes[0]["observer"], true);
+  EXPECT_EQ(processes[0]["collectives"], json::object());
+  EXPECT_EQ(processes[1]["collectives"], (json{{"broadcast", 3}}));
+  EXPECT_EQ(processes[2]["collectives"], (json{{"broadcast", 5}}));
+}
+
 }  // namespace
 }  // namespace switchyard::monitor::test

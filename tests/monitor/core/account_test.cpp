@@ -42,6 +42,16 @@ TEST(Accounts, QuotasThatDoNotFitTogetherAreSeen) {
   EXPECT_TRUE(account.fits(1, 10 * kGiB)) << "its own old promise does not stand in its way";
 }
 
+TEST(Accounts, APromiseThatEndsIsFreeAtOnce) {
+  Account account = of(10 * kGiB);
+  account.set_quota(1, {6 * kGiB, true});
+  ASSERT_EQ(account.free(), 4 * kGiB);
+  account.clear_quota(1);
+  EXPECT_EQ(account.free(), 10 * kGiB);
+  EXPECT_EQ(account.headroom(2), 10 * kGiB);
+  EXPECT_TRUE(account.fits(2, 10 * kGiB));
+}
+
 TEST(Accounts, WhatIsKeptForAJobIsNobodyElsesWhateverItHas) {
   Account account = of(10 * kGiB);
   account.keep(1, 6 * kGiB);

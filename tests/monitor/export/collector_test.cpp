@@ -206,6 +206,35 @@ TEST(MetricsOfMoves, WhatAJobHadOnTheGpuThatItLeftStays) {
   EXPECT_EQ(seen.jobs[0].gpus[0].state, metrics::kEnded);
 }
 
+TEST(MetricsOfTwoGpus, ACounterOutlastsAJobOfThatNameThatWasNotThere) {
+  Rig rig(2);
+  metrics::Collector collector(rig.monitor);
+  const auto runs = [&](const char* job, std::initializer_list<unsigned> lanes) {
+    const Joined a = rig.join({.job = job, .name = "a"}, 1000, 2);
+    for (const unsigned lane : lanes) {
+      a.shim.open_context(lane);
+      a.shim.launch(lane);
+    }
+    rig.pass(milliseconds(200));
+    for (const unsigned lane : lanes) {
+      a.client->lanes[lane].had.known = true;
+      a.client->lanes[lane].had.gpu_ns += 0.1e9;
+    }
+    rig.pass(milliseconds(200));
+    double there = -1;
+    for (const metrics::Job& each : collector.look(rig.now).jobs) {
+      for (const metrics::OnGpu& on : each.gpus) {
+        if (!each.ended && on.gpu == 1) there = on.sums.gpu_seconds;
+      }
+    }
+    rig.dies(a);
+    return there;
+  };
+  EXPECT_NEAR(runs("first", {0, 1}), 0.1, 1e-9);
+  EXPECT_EQ(runs("second", {0}), -1) << "it is not there";
+  EXPECT_NEAR(runs("third", {1}), 0.2, 1e-9);
+}
+
 TEST_F(MetricsOf, AGateThatOpensIsASwitch) {
   const Joined a = rig.runs({.job = "a", .name = "a"});
   rig.pass(milliseconds(200));

@@ -551,6 +551,22 @@ TEST_F(HistoryDatabase, ALockedFileTakesNothingAndAllOfItAfterwards) {
   EXPECT_EQ(rows(By::kJob)[0]["gpu_seconds"], 3);
 }
 
+TEST_F(HistoryDatabase, AJobWhoseFirstWriteFailedHalfwayIsInTheReportAfterwards) {
+  Sqlite other;
+  ASSERT_TRUE(other.open(file()));
+  ASSERT_TRUE(
+      other.run("CREATE TRIGGER no_room BEFORE INSERT ON bills "
+                "BEGIN SELECT raise(ABORT, 'disk full'); END"));
+  EXPECT_FALSE(write_one(1, job("a"), 490'000, 3)) << "its row was added before its bill";
+  EXPECT_EQ(why, "disk full");
+  ASSERT_TRUE(other.run("DROP TRIGGER no_room"));
+  ASSERT_TRUE(write_one(1, job("a"), 490'000, 4)) << why;
+  const json all = rows(By::kJob);
+  ASSERT_EQ(all.size(), 1u);
+  EXPECT_EQ(all[0]["job"], "a");
+  EXPECT_EQ(all[0]["gpu_seconds"], 4);
+}
+
 TEST_F(HistoryDatabase, ADamagedFileIsSetAsideAndAnotherBegun) {
   ASSERT_TRUE(write_one(1, job("a"), 490'000, 3));
   database.reset();

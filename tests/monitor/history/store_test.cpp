@@ -152,6 +152,29 @@ TEST_F(HistoryStore, RowsThatComeDuringAWriteThatFailsAreWrittenWithTheNext) {
   EXPECT_EQ(store.lost(), 0u);
 }
 
+TEST_F(HistoryStore, TheLastRowOfAJobIsTheOneThatCameDuringAWriteThatFails) {
+  disk.stalls = disk.full = true;
+  Store store(disk_open(), soon());
+  Rows lives = bill_of(1, 1), ends = bill_of(1, 1);
+  lives.events = {{.json = "first"}};
+  ends.events = {{.json = "second"}};
+  ends.jobs[1].ended = 7;
+  ends.jobs[1].exit = "exit code 3";
+  store.add(std::move(lives));
+  disk.wait([this] { return disk.stalled; });
+  store.add(std::move(ends));
+  disk.set(disk.stalls, false);
+  disk.wait([this] { return disk.refused >= 1; });
+  disk.set(disk.full, false);
+  disk.wait([this] { return written(1) == 2; });
+  const std::lock_guard lock(disk.mutex);
+  EXPECT_EQ(disk.written.jobs[1].ended, 7);
+  EXPECT_EQ(disk.written.jobs[1].exit, "exit code 3");
+  ASSERT_EQ(disk.written.events.size(), 2u);
+  EXPECT_EQ(disk.written.events[0].json, "first");
+  EXPECT_EQ(disk.written.events[1].json, "second");
+}
+
 TEST_F(HistoryStore, BeyondItsBoundRowsAreCountedAndToldOnce) {
   LogLines log;
   disk.stalls = true;

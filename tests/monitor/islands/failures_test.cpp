@@ -140,6 +140,19 @@ TEST_F(IslandFailures, TheEndOfTheServerIsToldToThoseWithAContext) {
   EXPECT_TRUE(told("island fault").empty());
 }
 
+// nvidia-smi in the shell of the server's job, say.
+TEST_F(IslandFailures, TheEndOfAnObserverBesideTheServerIsNoFailure) {
+  const Joined a = member("a"), s = server();
+  const std::string id = rig.monitor.registry().find(s.client->job)->id;
+  const Joined observer = rig.join({.job = id}, 1000, 1, wire::kObserver);
+  ASSERT_EQ(observer.client->job, s.client->job);
+  rig.dies(observer);
+  EXPECT_TRUE(told("island ended").empty());
+  EXPECT_EQ(failure_of("a"), nullptr);
+  rig.dies(s);
+  EXPECT_EQ(told("island ended").size(), 1u) << "a true one is told";
+}
+
 TEST_F(IslandFailures, AServerThatNeverJoinedIsToldByItsMembers) {
   const Joined a = member("a"), b = member("b");
   a.lane().fault = kRpcFailure;

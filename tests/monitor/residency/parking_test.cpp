@@ -207,6 +207,22 @@ TEST(Parking, WhoseContextsLeaveParksNothing) {
   EXPECT_EQ(rig.words().park_only, 0u);
 }
 
+TEST(Parking, WhoCameBackAndWhoseContextsLeaveThenUsesTheHost) {
+  Parkable rig;
+  rig.parks(2 * kGiB);
+  ASSERT_EQ(rig.words().park_only, 1u);
+  rig.tell("swap-in", "a");
+  rig.says_parked(0);
+  rig.a.shim.be_resident();
+  rig.listed(rig.a) = 2 * kGiB;
+  rig.pass(milliseconds(50));
+  rig.a.shim.memory().contexts = abi::kContextsMayLeave;
+  rig.ask({{"op", "pause"}, {"target", "a"}, {"release", true}, {"contexts", true}});
+  ASSERT_TRUE(rig.a.shim.told_to_leave());
+  EXPECT_EQ(rig.words().park_bytes, 0u);
+  EXPECT_EQ(rig.words().park_only, 0u) << "or it could go nowhere";
+}
+
 TEST(Parking, ADeadClientHasNothingThere) {
   Parkable rig;
   rig.parks(2 * kGiB);

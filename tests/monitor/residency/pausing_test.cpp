@@ -181,6 +181,25 @@ TEST_F(PausingDrained, PausedTwiceItIsStillNotKnown) {
   EXPECT_EQ(pause("x")["drained"], nullptr) << "its gate was armed when it was shut";
 }
 
+// Launches have no number while its gate is not armed.
+TEST_F(PausingDrained, OfAJobThatNumbersItsWorkNoLongerItIsNotKnown) {
+  const Joined a = numbered({.name = "x", .limit = "50%"});
+  const auto works = [&] {
+    for (int i = 0; i < 30; ++i) {
+      a.shim.launch();
+      rig.pass(milliseconds(100));
+    }
+  };
+  works();
+  ASSERT_TRUE(a.shim.armed()) << "its ceiling needs numbers";
+  EXPECT_EQ(pause("x")["drained"], true);
+  resume("x");
+  rig.ask({{"op", "set"}, {"target", "x"}, {"limit", "none"}});
+  works();
+  ASSERT_FALSE(a.shim.armed() || a.shim.watched());
+  EXPECT_EQ(pause("x")["drained"], nullptr);
+}
+
 TEST_F(PausingDrained, ThePausedOnesListingSaysItToo) {
   const Joined a = numbered({.name = "x"});
   a.shim.submit();

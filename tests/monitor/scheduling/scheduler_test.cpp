@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/monitor/plants.h"
 #include "tests/monitor/rig.h"
 
 namespace switchyard::monitor::test {
@@ -98,6 +99,26 @@ TEST_F(Scheduling, ACeilingArmsAJobThatIsAlone) {
   EXPECT_EQ(job["gpus"][0]["gate"], "limit");
   EXPECT_EQ(job["state"], "held");
   EXPECT_EQ(job["state_reason"], "limit");
+}
+
+TEST_F(Scheduling, AGuardsCeilingLoosensNoLimit) {
+  const Joined a = rig.runs({.limit = "10%"});
+  a.shim.ready_gate();
+  Plants::in(rig.monitor.registry().find(a.client->job)->restraint).ceiling = 0.5;
+  int open = 0;
+  for (int i = 0; i < 2000; ++i) {
+    if (a.shim.gate().closed == 0) {
+      ++open;
+      a.shim.launch();
+      a.shim.submit();
+    } else {
+      a.shim.complete();
+    }
+    rig.now += milliseconds(1);
+    rig.monitor.look(rig.now);
+  }
+  EXPECT_GT(open, 100);
+  EXPECT_LT(open, 400);
 }
 
 TEST(Knobs, LimitsAndDeadlines) {

@@ -186,6 +186,21 @@ TEST_F(Applier, ASingleRefusalIsAskedAgainManyAreNot) {
   ASSERT_EQ(applier.step().size(), 1u);
 }
 
+TEST_F(Applier, ARefusalIsReadAgainUntilTheNextAnswerAndCountsOnce) {
+  join(1);
+  applier.want(1, kLong);
+  answer(true);
+  const auto again = applier.step();
+  ASSERT_EQ(again.size(), 1u);
+  for (int look = 0; look < 5; ++look) {
+    applier.heard(1, again[0].seq - 1, true);
+    EXPECT_TRUE(applier.step().empty());
+  }
+  EXPECT_FALSE(applier.refuses(1));
+  applier.heard(1, again[0].seq, false);
+  EXPECT_TRUE(applier.in_force(1));
+}
+
 TEST_F(Applier, TakingTheDefaultBackDoesNotMakeARefuserSliceableAgain) {
   join(1);
   applier.want(1, kLong);

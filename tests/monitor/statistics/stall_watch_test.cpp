@@ -75,6 +75,20 @@ TEST_F(StallWatching, WhatALateRankDoesIsWhatItsLaunchingThreadDoes) {
   sleeper.join();
 }
 
+// /proc is asked for so many of a user's processes in each look.
+TEST_F(StallWatching, WhatARankDoesIsSeenHoweverLongItIsLate) {
+  place(first, 0);
+  place(second, 1);
+  second.client->peer.pid = ::getpid();  // which runs
+  collective(first);
+  pass(seconds(20));
+  ASSERT_EQ(stalls().size(), 1u);
+  ASSERT_EQ(stalls()[0]["does"], "running");
+  second.shim.page().process.entered = 1;  // and is not back
+  pass(seconds(1));
+  EXPECT_EQ(stalls()[0]["does"], "launching");
+}
+
 TEST_F(StallWatching, SendsOfMoreThanTwoRanksAreNotAnotherOperation) {
   place(first, 0, 3);
   place(second, 1, 3);

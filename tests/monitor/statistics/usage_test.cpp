@@ -134,6 +134,20 @@ TEST_F(UsageOf, AJobThatEndsIsBilledForNoMoreThanItLived) {
   EXPECT_NEAR(of(a).gpu_seconds, 0.2, 1e-9);
 }
 
+// A user may run many jobs that are shorter than the time between two looks.
+TEST_F(UsageOf, WhatAJobHadBeforeItEndedIsItsUsersToo) {
+  const Job& job = *rig.monitor.registry().find(a.client->job);
+  now = job.since;
+  usage = Usage();
+  look();
+  counts(a, kGpu, 0.1);
+  usage.leaves(*a.client);
+  usage.ends(job, rig.monitor.statuses(), now + milliseconds(150));
+  EXPECT_NEAR(of(a).gpu_seconds, 0.1, 1e-9);
+  Usage::Users users = usage.users();
+  EXPECT_NEAR(users[job.uid][0], 0.1, 1e-9);
+}
+
 TEST_F(UsageOf, TheLoadOfSeveralJobsIsAnEstimate) {
   a.client->lanes[0].load = 1;
   b.client->lanes[0].load = 1;

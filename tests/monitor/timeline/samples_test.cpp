@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <map>
+
 #include "tests/monitor/rig.h"
 
 namespace switchyard::monitor::test {
@@ -88,6 +90,25 @@ TEST(Samples, OfAJobOnTwoGpusAreOfEach) {
   EXPECT_EQ(ring.at(before + 3).job, job.client->job);
   EXPECT_EQ(ring.at(before + 3).gpu, 1);
   EXPECT_EQ(ring.at(before + 4).gpu, 2);
+}
+
+TEST(Samples, OfAProcessOnTwoGpusTellTheLaunchesOnEach) {
+  Rig rig(2);
+  const Joined job = rig.join({.name = "x"}, 1000, 2);
+  job.shim.launch(0);
+  for (int i = 0; i < 5; ++i) {
+    for (int launched = 0; launched < 4; ++launched) job.shim.launch(1);
+    rig.pass(milliseconds(200));
+  }
+  rig.pass(milliseconds(200));
+  std::map<unsigned, std::uint64_t> launches;  // by GPU
+  const auto& ring = rig.monitor.samples().ring();
+  for (std::uint64_t number = ring.oldest(); number <= ring.newest(); ++number) {
+    const Sample& sample = ring.at(number);
+    if (sample.job == job.client->job) launches[sample.gpu] += sample.launches;
+  }
+  EXPECT_EQ(launches[1], 10u);
+  EXPECT_EQ(launches[2], 5 * 40u);
 }
 
 TEST(Timeline, AMinuteOfEightJobsWithTurnsOfAMillisecondIsKept) {

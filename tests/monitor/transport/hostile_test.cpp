@@ -175,19 +175,25 @@ TEST(Hostile, ConnectionsOfOneProcessLeaveOneWatch) {
   EXPECT_LE(entries("/proc/self/fd", "pidfd"), 1u);
 }
 
+// The memory leaves all the time, so the answer would come much later.
 TEST(Hostile, AToolThatHangsUpWhileItsAnswerWaitsLeavesNoSocket) {
   Running monitor;
   WireClient client(monitor.socket());
   ASSERT_TRUE(client.join(hello_of({.name = "x", .swappable = "yes"})));
-  client.shim().swappable(kGiB);
+  ASSERT_TRUE(client.charge(kMiB)) << "the monitor has closed what it sent with its welcome";
+  std::uint64_t rest = 64 * kGiB;
+  client.shim().swappable(rest);
   const std::size_t before = entries("/proc/self/fd", "socket:");
   {
     WireClient tool(monitor.socket());
     tool.send(make_frame(wire::kJson, 1, json{{"op", "swap-out"}, {"target", "x"}}.dump()));
     EXPECT_TRUE(eventually([&] { return client.shim().told_to_leave(); }));
   }
-  EXPECT_TRUE(eventually([&] { return entries("/proc/self/fd", "socket:") <= before; }))
-      << "its memory never leaves, and nobody waits for that";
+  EXPECT_TRUE(eventually([&] {
+    client.shim().leave(rest -= kMiB);
+    return entries("/proc/self/fd", "socket:") <= before;
+  }));
+  EXPECT_TRUE(client.shim().told_to_leave()) << "most of it is still there";
 }
 
 // It would have a short slice for ever.
@@ -296,6 +302,31 @@ TEST(Hostile, WhatWasHandedOverTheMonitorKeepsNoLonger) {
   ASSERT_EQ(opened->count, 2u);
   EXPECT_TRUE(eventually([] { return entries("/proc/self/fd", "handed-over") == 2; }))
       << "the recipient's alone";
+}
+
+TEST(Hostile, WhatAClientHasSharedIsNoLongerOnItsWayThere) {
+  Settings settings;
+  settings.owner = 1;
+  settings.users.descriptors = 512;  // 96 of a user: two connections, and one frame with many
+  Running monitor(settings);
+  open_to_all(monitor);
+  EXPECT_EQ(as_another_user([&] {
+              WireClient first(monitor.socket()), second(monitor.socket());
+              const Fd memory(::memfd_create("shared", MFD_CLOEXEC));
+              const std::vector<int> pieces(wire::kMostDescriptors, memory.get());
+              std::uint64_t number = 0;
+              for (WireClient* each : {&first, &second}) {
+                if (!each->join(hello_of({}))) return 1;
+                const wire::Share asked{{{++number, 2}}, 0, wire::kMostDescriptors};
+                const bool taken = eventually([&] {
+                  const auto answer = each->share(wire::kShare, asked, pieces);
+                  return answer && answer->verdict == wire::kTaken;
+                });
+                if (!taken) return 2;
+              }
+              return 0;
+            }),
+            0);
 }
 
 TEST(Hostile, AUserWithTooManyConnectionsIsToldSoAndOthersAreServed) {

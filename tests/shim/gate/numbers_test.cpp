@@ -1,6 +1,7 @@
 // Batches and their numbers: the monitor sees work from the first launch to the last, and no
 // longer.
 #include <thread>
+#include <utility>
 
 #include "shim/clock.h"
 #include "shim/gate/slots.h"
@@ -163,6 +164,19 @@ TEST_F(Numbers, ADestroyedStreamIsNeverWrittenToAgain) {
   launch(first_, 1);
   synchronise();
   EXPECT_EQ(log(first_).back().substr(0, 5), "write");
+}
+
+TEST_F(Numbers, ADestroyedStreamsWorkIsSeenUntilItsOwnNumberHasCome) {
+  arm(abi::kProgress);
+  launch(first_, 4);
+  rules::stream_destroy([](CUstream) { return CUDA_SUCCESS; }, first_);
+  const auto still_runs = std::exchange(gpu_.writes, {});
+  launch(second_, 4);
+  gpu_runs();
+  EXPECT_TRUE(numbered());
+  gpu_.writes = still_runs;
+  gpu_runs();
+  EXPECT_FALSE(numbered());
 }
 
 TEST_F(Numbers, MoreBusyStreamsThanSlotsAreGatedWithoutNumbers) {

@@ -121,6 +121,18 @@ TEST_F(Views, AContextThatStaysKeepsTheView) {
   EXPECT_EQ(gate().state.load(), abi::kGateReady);
 }
 
+TEST_F(Views, WhenItsContextEndsAGpuThatGoesOnRegistersItAnew) {
+  EXPECT_NE(view::usable(0), nullptr);
+  gpu_.register_result = CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
+  EXPECT_NE(view::usable(1), nullptr);
+  gpu_.register_result = CUDA_SUCCESS;
+  gate::context_gone(0, 0);
+  EXPECT_EQ(page().gates[1].state.load(), abi::kGateUnready);
+  EXPECT_NE(view::usable(1), nullptr);
+  EXPECT_EQ(gpu_.registrations, 3);
+  EXPECT_EQ(page().gates[1].state.load(), abi::kGateReady);
+}
+
 TEST_F(Views, AWaitThatWasRefusedIsTriedAgainWhenAnotherContextEnds) {
   arm();
   gpu_.wait_result = CUDA_ERROR_NOT_SUPPORTED;

@@ -155,6 +155,16 @@ TEST_F(Handles, MemoryMayLeaveWhileItsDeviceAloneUsesItAtOnePlace) {
   EXPECT_EQ(swap_.resident, 0u);
 }
 
+TEST_F(Handles, WhatIsReleasedStaysNoLonger) {
+  EXPECT_EQ(release(create(40 * kMiB)), CUDA_SUCCESS);
+  EXPECT_EQ(stays(Stays::kNotMapped), 0u) << "it was never mapped";
+  const CUdeviceptr at = make(8 * kMiB);
+  EXPECT_EQ(unmap(at, 8 * kMiB), CUDA_SUCCESS);
+  EXPECT_EQ(stays(Stays::kNotMapped), 8 * kMiB);
+  EXPECT_EQ(release(last(1)), CUDA_SUCCESS);
+  EXPECT_EQ(stays(Stays::kNotMapped), 0u);
+}
+
 TEST_F(Handles, AWholePoolThatCanBeExportedMayLeave) {
   make(15000 * kMiB, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
   EXPECT_EQ(swap_.total, 15000 * kMiB);
