@@ -73,10 +73,20 @@ class Supervisor {
       // A caller that continues our group has continued the command, too. Once more would undo a
       // stop that came since.
       look();
+      terminal_stops_ = false;
       if (stopped_ && !end_) ::kill(child_, SIGCONT);
+    } else if (signal == SIGTSTP && info.si_code > 0 && stopped_) {
+      stop();  // a second Ctrl-Z gives the shell back in any case
     } else if (info.si_code <= 0 || ::getpgid(child_) != ::getpgrp()) {
       ::kill(child_, signal);
+    } else if (signal == SIGTSTP) {
+      terminal_stops_ = true;
     }
+  }
+
+  // A caller that continued us meanwhile has not seen us stop, and would not do it again.
+  static void stop() {
+    if (!is_pending(SIGCONT)) ::kill(::getpid(), SIGSTOP);
   }
 
   void look() {
@@ -88,10 +98,10 @@ class Supervisor {
         end_ = status;
         return;
       }
-      // A terminal has stopped its job, and its shell is to see that. SIGSTOP is sent by number, and
-      // its sender continues the same process again: nobody would continue us.
-      // A caller that continued us meanwhile has not seen us stop, and would not do it again.
-      if (WSTOPSIG(status) != SIGSTOP && !is_pending(SIGCONT)) ::kill(::getpid(), SIGSTOP);
+      // A terminal has stopped its job, and its shell is to see that. Some programs stop themselves
+      // by SIGSTOP then. Otherwise that is sent by number, and its sender continues the same process
+      // again: nobody would continue us.
+      if (WSTOPSIG(status) != SIGSTOP || terminal_stops_ || is_pending(SIGTSTP)) stop();
     }
   }
 
@@ -99,6 +109,7 @@ class Supervisor {
   struct sigaction callers_ {};
   pid_t child_ = 0;
   bool stopped_ = false;
+  bool terminal_stops_ = false;  // since we went on, a Ctrl-Z has come
   std::optional<int> end_;
 };
 
