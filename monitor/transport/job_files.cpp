@@ -1,6 +1,7 @@
 #include "monitor/transport/job_files.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <spdlog/spdlog.h>
 
 #include <memory>
@@ -14,6 +15,7 @@ namespace switchyard::monitor {
 namespace {
 
 constexpr std::chrono::seconds kEvery{1};
+constexpr int kGoodByeMs = 1000;
 
 }  // namespace
 
@@ -47,10 +49,17 @@ JobFiles::JobFiles(asio::io_context& io, Monitor& monitor, std::string folder)
 
 // No job of a GPU is to be charged with it for ever. The next monitor writes all again.
 JobFiles::~JobFiles() {
-  std::string ignored;
-  for (const auto& [gpu, text] : there_) {
-    if (!text.empty()) replace_file(folder_ + "/" + std::to_string(gpu), "", ignored);
-  }
+  const auto empty = [folder = folder_, files = job_files_of(monitor_)] {
+    std::string ignored;
+    for (const auto& [gpu, text] : files) {
+      replace_file(folder + "/" + std::to_string(gpu), "", ignored);
+    }
+  };
+  bool done = false;
+  if (!background_.run(empty, [&done] { done = true; })) return;
+  // A disk that never answers must not keep the monitor from its end.
+  pollfd ready{background_.finished(), POLLIN, 0};
+  while (!done && ::poll(&ready, 1, kGoodByeMs) > 0) background_.finish();
 }
 
 void JobFiles::listen() {

@@ -63,6 +63,16 @@ TEST_F(SlurmFiles, HaveNoNumbersOnceTheMonitorHasEnded) {
   EXPECT_EQ(text_of(0), "");
 }
 
+TEST_F(SlurmFiles, HaveNoNumbersAtTheEndAlsoWhereOneOfThemCannotBeWritten) {
+  std::filesystem::create_directories(folder + "/1");
+  const Joined a = rig.runs({.job = "slurm-42"});
+  {
+    const JobFiles files(io, rig.monitor, folder);
+    ASSERT_TRUE(becomes(0, "42;")) << text_of(0);
+  }
+  EXPECT_EQ(text_of(0), "");
+}
+
 // Two instances of one GPU have its index, and dcgm-exporter reads each number once.
 TEST_F(SlurmFiles, OfInstancesOfOneGpuAreOneFile) {
   rig.monitor.gpus()[1].info.index = 0;
