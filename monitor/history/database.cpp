@@ -353,13 +353,13 @@ bool Database::tidy(Moment now) {
 }
 
 std::string Database::report(const Query& query) {
-  if (statements_ == nullptr) return unread(file_.message());
+  std::string why;
+  if (!ready(why)) return unread(why);
   auto out = query.events ? past_events(file_, query, session_)
                           : history::report(file_, query, session_, steps_);
   if (out) return *out;
   const std::string what = file_.message();
   if (!file_.damaged()) return unread(what);
-  std::string why;
   if (!set_aside(what, why)) remark_ = why;
   return unread(what + "; a new history was begun");
 }

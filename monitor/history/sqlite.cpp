@@ -31,6 +31,7 @@ int Sqlite::error() const { return sqlite3_errcode(connection()) & 0xff; }
 bool Sqlite::damaged() const { return error() == SQLITE_CORRUPT || error() == SQLITE_NOTADB; }
 
 bool Sqlite::may_pass() const {
+  if (!is_open()) return false;
   switch (error()) {
     case SQLITE_BUSY:
     case SQLITE_LOCKED:

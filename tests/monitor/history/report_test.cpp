@@ -1,6 +1,9 @@
 // Reports of the history: sums, who is told what, parts of a long one, and what one costs.
 #include "monitor/history/report.h"
 
+#include <stdlib.h>
+#include <time.h>
+
 #include "monitor/core/events.h"
 #include "tests/monitor/history/history_scene.h"
 
