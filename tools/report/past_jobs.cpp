@@ -66,7 +66,8 @@ std::optional<Error> narrow(json& request, const Selection& selection) {
   if (!found) return found.error();
   json ids = json::array();
   for (const std::size_t place : *found) ids.push_back(text_of((*jobs)[place], "job"));
-  request["jobs"]["ids"] = std::move(ids);
+  // A monitor that knows no users takes a list.
+  (selection.users.empty() ? request["jobs"] : request["jobs"]["ids"]) = std::move(ids);
   return std::nullopt;
 }
 
