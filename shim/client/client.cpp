@@ -97,8 +97,8 @@ bool gpus_have_names() {
   static Once said;
   if (!known_gpus().nameless) return true;
   log_once(said, refusal_level(),
-           "the driver does not tell the UUIDs of GPUs: this process runs unmanaged; use a driver "
-           "of CUDA 11.4 or newer");
+           "the driver does not tell the UUIDs of all GPUs: this process runs unmanaged; it needs "
+           "a driver of CUDA 11.4 or newer, and GPUs that answer");
   g_state.refused.store(true, std::memory_order_relaxed);
   return false;
 }

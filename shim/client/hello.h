@@ -16,7 +16,7 @@ namespace switchyard::shim {
 struct Gpus {
   std::uint32_t seen;   // by the process
   std::uint32_t count;  // of them with a lane: the first kMaxGpus
-  bool nameless;        // the driver is older than CUDA 11.4, and tells no UUIDs
+  bool nameless;        // not all have a UUID: it is older than CUDA 11.4, or one does not answer
   std::uint8_t uuid[abi::kMaxGpus][16];
   std::uint32_t under_mps[abi::kMaxGpus];
 };

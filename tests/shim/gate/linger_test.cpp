@@ -26,17 +26,20 @@ CUresult event_create(CUevent* out, unsigned) {
 
 CUresult event_record(CUevent, CUstream stream) {
   if (g_gate_world->during_record) g_gate_world->during_record();
+  const std::lock_guard hold(g_gate_world->lock);
   g_gate_world->log[stream].push_back("fence");
   return CUDA_SUCCESS;
 }
 
 CUresult wait_event(CUstream stream, CUevent, unsigned) {
+  const std::lock_guard hold(g_gate_world->lock);
   g_gate_world->log[stream].push_back("behind the fence");
   return CUDA_SUCCESS;
 }
 
 CUresult batch(CUstream stream, unsigned count, CUstreamBatchMemOpParams* writes, unsigned) {
   if (g_batch_result != CUDA_SUCCESS) return g_batch_result;
+  const std::lock_guard hold(g_gate_world->lock);
   for (unsigned i = 0; i < count; ++i) {
     EXPECT_EQ(writes[i].operation, CU_STREAM_MEM_OP_WRITE_VALUE_32);
     g_gate_world->writes.emplace_back(writes[i].writeValue.address, writes[i].writeValue.value);
@@ -79,7 +82,9 @@ TEST_F(Linger, TheNumberOfALaunchThatComesBehindTheFenceIsItsOwnToWrite) {
   std::atomic<bool> launching = false, fenced = false, launched = false;
   gpu_.during_launch = [&](CUstream) {
     launching = true;
-    while (!fenced) std::this_thread::yield();
+    for (int i = 0; i < 10'000 && !fenced; ++i) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
   };
   std::thread other([&] {
     launch(first_, 1);
@@ -94,6 +99,7 @@ TEST_F(Linger, TheNumberOfALaunchThatComesBehindTheFenceIsItsOwnToWrite) {
     }
   };
   wait_for(gate::Waiting::kStream);
+  EXPECT_TRUE(fenced);
   other.join();
   gpu_.during_launch = nullptr;
   const CUdeviceptr lingered = gpu_.writes[gpu_.writes.size() / 2].first;
