@@ -64,6 +64,6 @@ if exceeds && [ -z "${SWITCHYARD_STEP_SLOWNESS:-}" ]; then
   measure
   slowness="$(printf '%s\n' "$was" "$slowness" | sort -g | tail -n 1)"
 fi
-printf 'step.sh: %s: %s s of CPU time, %s s; budget %s x %.2f\n' \
+LC_ALL=C printf 'step.sh: %s: %s s of CPU time, %s s; budget %s x %.2f\n' \
   "$*" "$used" "$wall" "$budget" "$slowness"
 ! exceeds

@@ -15,9 +15,11 @@ bool is_open(int fd) { return ::fcntl(fd, F_GETFD) >= 0; }
 int left(int first, int kept, int kept_too) {
   const pid_t child = ::fork();
   if (child == 0) {
-    for (int fd = 20; fd <= 25; ++fd) ::dup2(STDIN_FILENO, fd);
+    const int null = ::open("/dev/null", O_RDONLY);
+    ::dup2(null, 19);
+    for (int fd = 20; fd <= 25; ++fd) ::dup2(null, fd);
     close_from(first, kept, kept_too);
-    int bits = is_open(STDIN_FILENO) ? 0 : 128;
+    int bits = is_open(19) ? 0 : 128;
     for (int fd = 20; fd <= 25; ++fd) bits |= is_open(fd) ? 1 << (fd - 20) : 0;
     ::_exit(bits);
   }

@@ -10,9 +10,7 @@
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
-#include <filesystem>
 #include <thread>
-#include <vector>
 
 #include "switchyard/fd.h"
 #include "tools/run/close_from.h"
