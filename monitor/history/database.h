@@ -9,7 +9,7 @@
 // The file is in WAL mode: a reader never stops us, and what was written outlives this process. One
 // monitor writes it; a lock beside it says so. A file that is damaged is renamed, and a new one is
 // begun. A file of a newer version is left alone. One that can't be read now, for another program
-// holds it or the disk is full, is tried again at each write.
+// holds it or the disk is full, is tried again at each write and each question.
 //
 // A job whose monitor ended is continued by the monitor that finds it again. `session` tells which
 // monitor wrote a job last: one without an end that is another session's is lost.

@@ -1,4 +1,4 @@
-// Reports of the history: sums, who is told what, parts of a long one, and what one costs.
+// Reports of the history: their sums, their readers, their parts and their cost.
 #include "monitor/history/report.h"
 
 #include <stdlib.h>
