@@ -32,6 +32,7 @@ struct Pool {
   PoolKind kind;
   std::uint64_t live;  // of a managed one: what lives in it
   bool exported;       // others may have its memory
+  bool ending;         // the driver is destroying it
 };
 
 Stays why(const Pool& pool) {
@@ -64,9 +65,8 @@ bool apply(const Difference& difference) {
 int find(CUmemoryPool handle, int device) {
   for (int i = 0; i < g_state.slots; ++i) {
     const Pool& pool = g_state.pools[i];
-    if (pool.used && pool.handle == handle && (handle != nullptr || pool.device == device)) {
-      return i;
-    }
+    if (!pool.used || pool.ending || pool.handle != handle) continue;
+    if (handle != nullptr || pool.device == device) return i;
   }
   return -1;
 }
@@ -76,7 +76,7 @@ int find_or_add(CUmemoryPool handle, int device, PoolKind kind = PoolKind::kDevi
   if (found >= 0) return found;
   for (int i = 0; i < kSlots; ++i) {
     if (g_state.pools[i].used) continue;
-    g_state.pools[i] = {handle, device, true, 0, 0, 0, ++g_state.last_id, kind, 0, false};
+    g_state.pools[i] = {handle, device, true, 0, 0, 0, ++g_state.last_id, kind, 0, false, false};
     g_state.slots = std::max(g_state.slots, i + 1);
     return i;
   }
@@ -137,7 +137,7 @@ void set_charged(Pool& pool, std::uint64_t bytes) {
 // Puts the charge right; the account is changed by the caller, outside the lock.
 Difference look(Pool& pool) {
   std::uint64_t reserved = 0;
-  if (!read_reserved(pool, reserved)) return {};
+  if (pool.ending || !read_reserved(pool, reserved)) return {};
   // Growth under way may be in `reserved` already, or still to come: charged for at most once.
   const std::uint64_t target = std::clamp(pool.charged, reserved, reserved + pool.growing);
   Difference difference{lane_of_device(pool.device), 0, 0};
@@ -201,9 +201,10 @@ void each_charged(Which which, memory::Relaxed::When when = memory::Relaxed::kIn
     {
       const Locked locked(g_state.lock);
       if (i >= g_state.slots) return;
-      if (!g_state.pools[i].used || g_state.pools[i].charged == 0) continue;
-      which(g_state.pools[i]);
-      difference = look(g_state.pools[i]);
+      Pool& pool = g_state.pools[i];
+      if (!pool.used || pool.ending || pool.charged == 0) continue;
+      which(pool);
+      difference = look(pool);
     }
     apply(difference);
   }
@@ -329,18 +330,23 @@ void reclaim() {
   neighbours::reclaim_swappable();
 }
 
-Forgotten forget(CUmemoryPool handle) {
+int ending(CUmemoryPool handle) {
   const Locked locked(g_state.lock);
-  const int slot = find(handle, -1);
-  if (handle == nullptr || slot < 0) return {};
-  Pool& pool = g_state.pools[slot];
-  const Forgotten was{pool.device, pool.charged, pool.id, pool.kind, pool.live};
-  set_charged(pool, 0);
-  pool = {};
-  return was;
+  const int slot = handle != nullptr ? find(handle, -1) : -1;
+  if (slot >= 0) g_state.pools[slot].ending = true;
+  return slot;
 }
 
-void ended(const Forgotten& was) {
+void ended(int slot) {
+  if (slot < 0) return;
+  Pool was;
+  {
+    const Locked locked(g_state.lock);
+    Pool& pool = g_state.pools[slot];
+    was = pool;
+    set_charged(pool, 0);
+    pool = {};
+  }
   if (was.device < 0) return;
   abi::Lane* lane = lane_of_device(was.device);
   const std::uint64_t alive = ledger::orphan_pooled(was.id, was.device);
@@ -348,14 +354,10 @@ void ended(const Forgotten& was) {
   if (alive < was.charged) account::release(lane, was.charged - alive);
 }
 
-void restore(CUmemoryPool handle, const Forgotten& was) {
-  if (was.device < 0) return;
-  const Locked locked(g_state.lock);
-  const int slot = find_or_add(handle, was.device, was.kind);
+void lives_on(int slot) {
   if (slot < 0) return;
-  set_charged(g_state.pools[slot], was.charged);
-  g_state.pools[slot].id = was.id;
-  g_state.pools[slot].live = was.live;
+  const Locked locked(g_state.lock);
+  g_state.pools[slot].ending = false;
 }
 
 namespace {

@@ -79,18 +79,12 @@ inline void settle_all() {
 // Makes every pool give back what it doesn't use.
 void reclaim();
 
-// A pool's end: its memory lives on as long as its allocations. forget() before the call, then
-// either ended() or, when the driver refused, restore().
-struct Forgotten {
-  int device = -1;
-  std::uint64_t charged = 0;
-  std::uint64_t id = 0;
-  PoolKind kind = PoolKind::kDevice;
-  std::uint64_t live = 0;
-};
-Forgotten forget(CUmemoryPool pool);
-void ended(const Forgotten& was);
-void restore(CUmemoryPool pool, const Forgotten& was);
+// A pool's end: its memory lives on as long as its allocations. Nothing asks the driver about the
+// pool from ending() on, and its handle may be another's. Then either ended() or, when the driver
+// refused, lives_on(). The slot that they take is ending()'s; -1: not a pool of ours.
+int ending(CUmemoryPool pool);
+void ended(int slot);
+void lives_on(int slot);
 
 // Frees what may be a pool's allocation, by `call`.
 template <typename Call>

@@ -107,14 +107,14 @@ CUresult pool_create(Original original, CUmemoryPool* pool, const CUmemPoolProps
 
 template <typename Original>
 CUresult pool_destroy(Original original, CUmemoryPool pool) {
-  const pools::Forgotten was = pools::forget(pool);
+  const int slot = pools::ending(pool);
   const swap::pooled::Ending ending(pool);
   const CUresult result = original(pool);
   if (result == CUDA_SUCCESS) {
-    pools::ended(was);
+    pools::ended(slot);
     swap::pooled::settle();
   } else {
-    pools::restore(pool, was);
+    pools::lives_on(slot);
     ending.lives_on();
   }
   return result;

@@ -290,6 +290,34 @@ TEST_F(Pools, ADestroyedPoolsAllocationsStayChargedUntilTheyAreFreed) {
   expect_balanced();
 }
 
+// As the driver does with the default one.
+TEST_F(Pools, APoolThatIsNotDestroyedGoesOnAsItWas) {
+  set_quota(64 * kMiB);
+  const CUmemoryPool pool = pool_number(2);
+  pools::learn(pool, 0);
+  pools::exported(pool);
+  CUdeviceptr at = 0;
+  const auto meanwhile = [](CUdeviceptr* out, size_t size, CUmemoryPool handle, CUstream stream) {
+    const auto refuse = [](CUmemoryPool asked) {
+      pools::settle(asked);
+      return CUDA_ERROR_INVALID_VALUE;
+    };
+    EXPECT_EQ(rules::pool_destroy(refuse, handle), CUDA_ERROR_INVALID_VALUE);
+    return from_pool(out, size, handle, stream);
+  };
+  ASSERT_EQ(rules::allocate_from_pool<false>(meanwhile, &at, size_t{kMiB}, pool, nullptr),
+            CUDA_SUCCESS);
+  EXPECT_EQ(used(), kChunk);
+  EXPECT_EQ(stays(Stays::kIpcExported), kChunk);
+  ASSERT_EQ(rules::allocate_from_pool<false>(from_pool, &at, size_t{kChunk}, pool, nullptr),
+            CUDA_SUCCESS);
+  synchronise(pool);
+  EXPECT_EQ(used(), kMiB + kChunk);
+  EXPECT_EQ(stays(Stays::kIpcExported), kMiB + kChunk);
+  EXPECT_EQ(lane().refusals.load(), 0u);
+  expect_balanced();
+}
+
 TEST_F(Pools, CapturedAllocationsAreNodesAndChargedNothing) {
   process().captures.store(1);
   use_streams();
