@@ -129,6 +129,7 @@ void forget() {
 SWITCHYARD_RESET(kState, forget);
 
 CUgraph captured_into(CUstream stream) {
+  if (stream == nullptr) stream = CU_STREAM_PER_THREAD;  // the legacy one is never captured
   CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
   CUgraph graph = nullptr;
   if (driver().cuStreamGetCaptureInfo_v2 == nullptr ||

@@ -21,7 +21,7 @@ namespace switchyard::shim::nccl::graphs {
 extern std::atomic<std::uint32_t> g_noted;
 inline bool any() { return g_noted.load(std::memory_order_relaxed) != 0; }
 
-// The graph that the stream is captured into; null: it isn't.
+// The graph that the stream is captured into; null: it isn't. The null stream: the thread's own.
 CUgraph captured_into(CUstream stream);
 
 // An operation that went into a capture.

@@ -328,6 +328,34 @@ TEST_F(GraphCounts, ACapturedOperationCountsAtEachLaunch) {
   EXPECT_EQ(shown(first_).bytes.load(), 6u * 32);
 }
 
+// The null stream of the calls with a default stream per thread. The legacy one is never captured.
+TEST_F(GraphCounts, AGraphThatIsLaunchedIntoACaptureOfTheThreadsOwnStreamCountsThere) {
+  capture(graph_at(0x100), first_, 2);
+  instantiate(graph_at(0x100), exec_at(0x200));
+  g_driver.cuStreamIsCapturing_ptsz = [](CUstream, CUstreamCaptureStatus* status) {
+    *status = CU_STREAM_CAPTURE_STATUS_ACTIVE;
+    return CUDA_SUCCESS;
+  };
+  g_driver.cuStreamGetCaptureInfo_v2 = [](CUstream stream, CUstreamCaptureStatus* status,
+                                          cuuint64_t*, CUgraph* graph, const CUgraphNode**,
+                                          size_t*) {
+    *status = stream == CU_STREAM_PER_THREAD ? CU_STREAM_CAPTURE_STATUS_ACTIVE
+                                             : CU_STREAM_CAPTURE_STATUS_NONE;
+    *graph = g_into;
+    return CUDA_SUCCESS;
+  };
+  g_into = graph_at(0x110);
+  CUgraph out = nullptr;
+  rules::begin_capture([](CUstream) { return CUDA_SUCCESS; }, CUstream{nullptr});
+  rules::graph_launch_per_thread([](CUgraphExec, CUstream) { return CUDA_SUCCESS; }, exec_at(0x200),
+                                 CUstream{nullptr});
+  rules::end_capture([](CUstream, CUgraph*) { return CUDA_SUCCESS; }, CUstream{nullptr}, &out);
+  EXPECT_EQ(launched(first_), 0u);
+  instantiate(graph_at(0x110), exec_at(0x210));
+  run(exec_at(0x210));
+  EXPECT_EQ(launched(first_), 2u);
+}
+
 TEST_F(GraphCounts, OneThatOnlySendsAmongMoreCountsAndPassesACut) {
   capture(graph_at(0x100), [this] { send(first_, 1, kCapturing); });
   instantiate(graph_at(0x100), exec_at(0x200));
