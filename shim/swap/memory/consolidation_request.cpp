@@ -8,7 +8,7 @@
 #include "shim/clock.h"
 #include "shim/gate/hold.h"
 #include "shim/inside.h"
-#include "shim/lock.h"
+#include "shim/no_copy.h"
 #include "shim/reset.h"
 #include "shim/swap/mover.h"
 #include "shim/work_guard.h"
@@ -33,12 +33,22 @@ bool change(std::uint32_t from, RequestStage to) {
   return g_stage.compare_exchange_strong(from, to, std::memory_order_acq_rel);
 }
 
+// One asks at a time. Its wait may be long, so the next one must not keep the contexts here.
+class Alone : NoCopy {
+ public:
+  Alone() {
+    const Outside outside;
+    ::pthread_mutex_lock(&g_state.asking);
+  }
+  ~Alone() { ::pthread_mutex_unlock(&g_state.asking); }
+};
+
 }  // namespace
 
 CUresult ask(Handle number, unsigned lane, std::uint64_t limit_ns) {
   if (process().captures.load() != 0) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
   if (admission::inside()) return CUDA_ERROR_NOT_READY;
-  const Locked alone(g_state.asking);
+  const Alone alone;
   g_state.number.store(number);
   g_lane.store(lane, std::memory_order_relaxed);
   g_stage.store(kAsked, std::memory_order_release);

@@ -2,6 +2,8 @@
 #include <cstdio>
 #include <thread>
 
+#include "shim/clock.h"
+#include "shim/inside.h"
 #include "shim/swap/memory/consolidation_request.h"
 #include "tests/shim/swap/residency/mover_world.h"
 #include "tests/support/card.h"
@@ -208,6 +210,30 @@ TEST_F(MoverBetween, WhoWantsABodyWholeHearsTheErrorOfTheAcceptedWork) {
   world_.wait_result = CUDA_ERROR_ILLEGAL_ADDRESS;
   EXPECT_EQ(wants(4711), CUDA_ERROR_ILLEGAL_ADDRESS);
   EXPECT_TRUE(admits());
+}
+
+// Both may wait long, and each call that waits is inside the driver for those who close it.
+TEST_F(MoverBetween, NoneOfTwoWhoWantABodyWholeKeepsTheContexts) {
+  std::atomic<int> inside_it = 0, answered = 0;
+  const auto asks = [&] {
+    const Inside inside;
+    ++inside_it;
+    EXPECT_EQ(swap::consolidation_request::ask(4711, 0, 1'000'000 * kSecond),
+              CUDA_ERROR_INVALID_VALUE);
+    ++answered;
+  };
+  std::thread first(asks);
+  while (!swap::consolidation_request::is_asked(0)) std::this_thread::yield();
+  std::thread second(asks);
+  while (inside_it != 2) std::this_thread::yield();
+  EXPECT_TRUE(inside::close(0, monotonic_ns() + 1000 * kSecond));
+  inside::open();
+  while (answered != 2) {
+    if (swap::consolidation_request::is_asked(0)) look();
+    std::this_thread::yield();
+  }
+  first.join();
+  second.join();
 }
 
 TEST_F(MoverBetween, NothingIsMadeWholeWhileAPersonPauses) {
