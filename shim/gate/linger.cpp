@@ -62,7 +62,10 @@ bool ready(Ours& ours) {
   if (ours.refused || !complete() || driver().cuCtxGetCurrent(&context) != CUDA_SUCCESS) {
     return false;
   }
-  if (ours.context != nullptr) return ours.context == context;
+  if (ours.context != nullptr) {
+    // Another context may have the handle of one that has just ended.
+    return ours.context == context && ours.owner == memory::owner_of(context);
+  }
   const memory::Relaxed relaxed(memory::Relaxed::kAlways);
   CUresult result = driver().cuStreamCreate(&ours.stream, CU_STREAM_NON_BLOCKING);
   if (result == CUDA_SUCCESS) {

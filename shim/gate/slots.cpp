@@ -87,6 +87,7 @@ Slot* take(const StreamPlace& place, std::uint64_t key) {
 
 bool reachable(const Slot& slot, CUcontext context) {
   return slot.key.load(std::memory_order_relaxed) != 0 && slot.context == context &&
+         slot.owner == memory::owner_of(context) &&  // its handle may be another one's by now
          (slot.stream != CU_STREAM_PER_THREAD ||
           slot.key.load(std::memory_order_relaxed) == key_of(slot.stream)) &&
          !untouchable(slot.stream, false);

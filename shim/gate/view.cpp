@@ -24,8 +24,15 @@ constexpr unsigned kMostTries = 10;
 constexpr std::uint64_t kFirstPauseNs = 10'000'000;
 // Kernels may be long, but who waits so long for one has no use for a gate before the next.
 constexpr std::uint64_t kMotionlessNs = 60'000'000'000;
+constexpr std::uint64_t kAtItNs = 1'000'000'000;
+constexpr std::uint64_t kLookNs = 50'000;
 
-enum Stage : std::uint32_t { kFresh = 0, kAtIt = 1, kRegistered = 2 };
+enum Stage : std::uint32_t {
+  kFresh,       // no GPU sees it
+  kAtIt,        // a thread asks the driver, or changes it
+  kRegistered,  // a GPU sees it
+  kWithdrawn,   // the context that registered it ends
+};
 
 struct State {
   View views[kMost];
@@ -66,6 +73,23 @@ void failed(View& view, unsigned lane, CUresult why) {
   } else {
     view.again_ns[lane].store(monotonic_ns() + (kFirstPauseNs << tries), std::memory_order_relaxed);
   }
+}
+
+// Takes the view, to be alone at it, from the stage that it is in.
+bool try_take(View& view, std::uint32_t& stage) {
+  stage = view.stage.load(std::memory_order_relaxed);
+  return stage != kAtIt && stage != kWithdrawn && view.stage.compare_exchange_strong(stage, kAtIt);
+}
+
+// Waits for a thread that shows it to one more GPU meanwhile. False: that takes longer than such a
+// call ever does, or another thread ends the context that registered it.
+bool take(View& view, std::uint32_t& stage) {
+  const std::uint64_t end = monotonic_ns() + kAtItNs;
+  while (!try_take(view, stage)) {
+    if (stage == kWithdrawn || monotonic_ns() >= end) return false;
+    sleep_ns(kLookNs);
+  }
+  return true;
 }
 
 // pre: this thread alone is at it. The next context is asked anew.
@@ -164,8 +188,8 @@ View* usable(unsigned lane) {
   }
   const std::uint64_t again = view->again_ns[lane].load(std::memory_order_relaxed);
   if (again != 0 && monotonic_ns() < again) return nullptr;
-  std::uint32_t stage = view->stage.load(std::memory_order_relaxed);
-  if (stage == kAtIt || !view->stage.compare_exchange_strong(stage, kAtIt)) return nullptr;
+  std::uint32_t stage = kFresh;
+  if (!try_take(*view, stage)) return nullptr;
   CUresult result = CUDA_SUCCESS;
   {
     // Registering is "potentially unsafe": it would spoil a capture, another thread's too.
@@ -195,13 +219,14 @@ void refuse(View& view, unsigned lane, CUresult why) {
 
 View* withdraw(unsigned lane, std::uint64_t owner) {
   View* view = current();
-  std::uint32_t stage = kRegistered;
-  if (view == nullptr || !view->stage.compare_exchange_strong(stage, kAtIt)) return nullptr;
-  if (view->lane != static_cast<int>(lane) || view->owner != owner) {
-    view->stage.store(kRegistered, std::memory_order_release);
+  std::uint32_t stage = kFresh;
+  if (view == nullptr || !take(*view, stage)) return nullptr;
+  if (stage != kRegistered || view->lane != static_cast<int>(lane) || view->owner != owner) {
+    view->stage.store(stage, std::memory_order_release);
     return nullptr;
   }
   unpublish(*view);
+  view->stage.store(kWithdrawn, std::memory_order_release);
   return view;
 }
 
@@ -209,9 +234,8 @@ void give_back(View& view) { view.stage.store(kFresh, std::memory_order_release)
 
 void context_gone(unsigned lane, std::uint64_t owner) {
   View* view = current();
-  if (view == nullptr) return;
-  std::uint32_t stage = view->stage.load(std::memory_order_relaxed);
-  if (stage == kAtIt || !view->stage.compare_exchange_strong(stage, kAtIt)) return;
+  std::uint32_t stage = kFresh;
+  if (view == nullptr || !take(*view, stage)) return;
   forget_failures(*view, lane);
   if (stage == kRegistered && view->lane == static_cast<int>(lane) && view->owner == owner) {
     unpublish(*view);

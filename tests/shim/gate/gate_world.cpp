@@ -57,6 +57,7 @@ CUresult register_memory(void*, size_t bytes, unsigned flags) {
   EXPECT_EQ(bytes, abi::kGatesBytes);
   EXPECT_EQ(flags,
             static_cast<unsigned>(CU_MEMHOSTREGISTER_DEVICEMAP | CU_MEMHOSTREGISTER_PORTABLE));
+  if (g_gate_world->during_registration) g_gate_world->during_registration();
   ++g_gate_world->registrations;
   return g_gate_world->register_result;
 }

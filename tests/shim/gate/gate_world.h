@@ -33,6 +33,7 @@ struct GateWorld {
   CUresult query_result = CUDA_ERROR_NOT_READY;
   CUresult register_result = CUDA_SUCCESS;
   int registrations = 0;
+  std::function<void()> during_registration;
   std::function<void(CUstream)> during_launch;
   std::function<void()> during_wait;  // while a wait is put into a stream
   std::function<void()> during_query;

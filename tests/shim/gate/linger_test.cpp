@@ -2,6 +2,7 @@
 // none.
 #include <algorithm>
 
+#include "shim/memory/owner.h"
 #include "shim/reset.h"
 #include "tests/shim/gate/gate_world.h"
 
@@ -75,6 +76,25 @@ TEST_F(Linger, PutsWritesBehindTheLatestStream) {
   gpu_runs();
   EXPECT_FALSE(numbered()) << "the batch's number is among the writes";
   EXPECT_EQ(log(kOurs), (Log{"behind the fence", "writes"}));
+}
+
+// Nobody was told yet that the first has ended.
+TEST_F(Linger, ContextWithTheHandleOfOneThatHasEndedDoesNotUseItsStreams) {
+  memory::context_created(0, world_.context);
+  launch(first_, 1);
+  wait_for(gate::Waiting::kStream);
+  const std::uint64_t before = memory::current_owner();
+  const Log ours = log(kOurs), latest = log(first_);
+  EXPECT_FALSE(ours.empty());
+  memory::context_created(0, world_.context);
+  wait_for(gate::Waiting::kStream);
+  EXPECT_EQ(log(kOurs), ours);
+  EXPECT_EQ(log(first_), latest);
+  gate::context_gone(0, before);
+  launch(second_, 1);
+  wait_for(gate::Waiting::kStream);
+  EXPECT_GT(log(kOurs).size(), ours.size());
+  memory::context_gone(world_.context, swap::made_context(world_.context));
 }
 
 TEST_F(Linger, TheNumberOfALaunchThatComesBehindTheFenceIsItsOwnToWrite) {

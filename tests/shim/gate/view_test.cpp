@@ -111,6 +111,42 @@ TEST_F(Views, BeforeItsContextEndsNothingNewStandsBeforeItAndOthersFinish) {
   memory::context_gone(world_.context, swap::made_context(world_.context));
 }
 
+// Else the GPUs that saw it would be told an address that leads nowhere any more.
+TEST_F(Views, ItsContextDoesNotEndWhileAnotherGpuIsShownTheView) {
+  EXPECT_NE(view::usable(0), nullptr);
+  gpu_.register_result = CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
+  std::atomic<bool> at_it = false, asked = false;
+  gpu_.during_registration = [&] {
+    at_it = true;
+    while (!asked) std::this_thread::yield();
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  };
+  std::thread shows([] { view::usable(1); });
+  while (!at_it) std::this_thread::yield();
+  asked = true;
+  {
+    const gate::Ending ending(0, 0);
+    EXPECT_EQ(view::current()->device[0].load(), 0u);
+    EXPECT_EQ(view::current()->device[1].load(), 0u);
+    EXPECT_EQ(view::usable(1), nullptr) << "nor is it shown meanwhile";
+  }
+  shows.join();
+  gpu_.during_registration = nullptr;
+  gpu_.register_result = CUDA_SUCCESS;
+  EXPECT_NE(view::usable(1), nullptr);
+}
+
+TEST_F(Views, AnotherContextThatEndsMeanwhileLeavesItWithdrawn) {
+  EXPECT_NE(view::usable(0), nullptr);
+  {
+    const gate::Ending ending(0, 0);
+    { const gate::Ending other(0, 0x77); }
+    gate::context_gone(0, 0x77);
+    EXPECT_EQ(view::usable(0), nullptr);
+  }
+  EXPECT_NE(view::usable(0), nullptr);
+}
+
 TEST_F(Views, AContextThatStaysKeepsTheView) {
   EXPECT_NE(view::usable(0), nullptr);
   { const gate::Ending ending(0, 0); }
