@@ -52,6 +52,7 @@ def arguments(parser):
                         help="of gpt, resnet50 and island, one after the other")
     parser.add_argument("--loads", default=f"2,8,32,{POISSON}", help="requests in flight")
     parser.add_argument("--slice", default="4ms", help="in the configuration for throughput")
+    parser.add_argument("--share", type=float, default=1, help="the engine's weight, for throughput")
     parser.add_argument("--minimum", default="2%", help="what high jobs leave to the training")
     parser.add_argument("--by-slices", action="store_true",
                         help="cells for latency where no wait is foreseen, too")
@@ -149,7 +150,9 @@ def beside(rig, engine, low, load, seed, configuration):
     rig.cli("policy", "--waits", waits)
     if priority:
         rig.set(engine.name, priority=priority)
-    rig.slice(rig.options.slice if configuration == "throughput" else USUAL_SLICE)
+    for_throughput = configuration == "throughput"
+    rig.set(engine.name, share=rig.options.share if for_throughput else 1)
+    rig.slice(rig.options.slice if for_throughput else USUAL_SLICE)
     rig.means(means)
     low.start()
     try:
