@@ -217,7 +217,9 @@ void Monitor::pause(Job& job, const PauseWish& wish, Time now) {
   const bool leaves = wish.releases != Releases::kNothing;
   const bool held = job.pause->on && job.pause->at_cut && !leaves;
   if (!held && gangs::is_gang(registry_, job) && gangs::why_no_cut(registry_, job).empty()) {
-    gangs::hold(job, {.pauses = true, .leaves = leaves, .until = wish.until, .by = wish.by}, now);
+    using residency::Reason, residency::Reasons;
+    const Reasons reasons = leaves ? Reason::kPause : Reasons();
+    gangs::hold(job, {true, leaves, reasons, wish.until, wish.by}, now);
   } else {
     monitor::pause(job, wish, now);
   }
@@ -234,7 +236,7 @@ void Monitor::resume(Job& job, Time now, const std::optional<Peer>& by) {
 
 void Monitor::swap_out(Job& job, Time now, const std::optional<Peer>& by) {
   if (gangs::is_gang(registry_, job)) {
-    gangs::hold(job, {.leaves = true, .by = by}, now);
+    gangs::hold(job, {.leaves = true, .reasons = residency::Reason::kUser, .by = by}, now);
   } else {
     want_out(job, by, now);
   }
@@ -337,6 +339,7 @@ void Monitor::tick(Time now) {
   standing::tick(registry_, now);
   gangs::note(registry_);
   memory_.check_claims(now);
+  memory_.end_waits(now);
   if (memory_.follow_use(now)) residency_.room_came();
   for (std::size_t gpu = 0; gpu < gpus_.all().size(); ++gpu) {
     gpus_.read_credits(gpu);

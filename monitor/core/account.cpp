@@ -193,7 +193,8 @@ std::uint64_t Account::charged(JobKey job) const { return sums(job).charged; }
 
 std::uint64_t Account::in_full(JobKey job) const {
   const auto promise = quota(job);
-  return std::max(charged(job), promise && !promise->ceiling ? promise->bytes : 0);
+  const bool promised = promise && (promise->reserved || promise->returns);
+  return std::max(charged(job), promised ? promise->bytes : 0);
 }
 
 std::uint64_t Account::counted(const Holding& holding) const {

@@ -56,6 +56,7 @@ class Account {
     std::uint64_t bytes = 0;
     bool reserved = false;  // false: not promised, or not just now
     bool ceiling = false;   // root's cap for a job that asked for no quota: never promised
+    bool returns = false;   // promised again when the job's memory comes back
   };
 
   // What can be given out at all; unknown capacity refuses nothing.

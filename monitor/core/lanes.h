@@ -55,6 +55,15 @@ bool all_lanes(const Registry& registry, const Job& job, Holds holds) {
   return all;
 }
 
+// A client that waits for memory asks again every 100 ms. One that did not for this long has given
+// up.
+inline constexpr Time kStillWaits = std::chrono::milliseconds(1000);
+
+// Whether a client still asks for memory that it was told to wait for.
+inline bool asks(const Client::Lane& lane, Time now) {
+  return lane.wait->since != Time{0} && now - lane.wait->last_asked <= kStillWaits;
+}
+
 // Why the gate holds threads, or work that is queued: abi::kClosed* bits. One that is closed while
 // nobody comes holds nobody.
 inline std::uint32_t holds_by(const GateOrder& order, const GateReport& gate) {

@@ -183,8 +183,7 @@ void follow(Registry& registry, Job& job, Time now) {
       if (!job.pause->on) return release(registry, job);
       // Its memory may be leaving for another reason, which opens the gates.
       if (!is_closed(registry, job) || !has_ended(job)) return;
-      return job.gang->leaves ? let_leave(job, residency::Reason::kPause, now)
-                              : release(registry, job);
+      return job.gang->leaves ? let_leave(job, job.gang->reasons, now) : release(registry, job);
     case Stage::kLeaving:
       if (has_ended(job)) release(registry, job);
       return;
@@ -243,11 +242,13 @@ std::string why_no_cut(const Registry& registry, const Job& job) {
 
 void hold(Job& job, const Wish& wish, Time now) {
   GangHold& gang = Gangs::hold_of(job);
+  // What is wanted while its ranks are awaited comes to what was wanted before.
+  const bool adds = gang.gathers();
   gang.cut = {.since = now};
-  gang.pauses = wish.pauses;
-  gang.leaves = wish.leaves;
-  gang.reasons = wish.reasons;
-  gang.until = wish.until;
+  gang.pauses = wish.pauses || (adds && gang.pauses);
+  gang.leaves = wish.leaves || (adds && gang.leaves);
+  gang.reasons = adds ? gang.reasons.with(wish.reasons) : wish.reasons;
+  if (wish.pauses || !adds) gang.until = wish.until;
   gang.by = wish.by;
   gang.failure.clear();
   gang.looked_at = Time{0};

@@ -39,9 +39,9 @@ std::string why_no_cut(const Registry& registry, const Job& job);
 struct Wish {
   bool pauses = false;
   bool leaves = false;
-  residency::Reasons reasons = residency::Reason::kUser;  // for which it leaves
-  Time until{0};                                          // of the pause
-  std::optional<Peer> by = {};                            // the person who asks; none: the monitor
+  residency::Reasons reasons = {};  // for which it leaves
+  Time until{0};                    // of the pause
+  std::optional<Peer> by = {};      // the person who asks; none: the monitor
 };
 void hold(Job& job, const Wish& wish, Time now);
 // A client of a paused job comes from another monitor. Its ranks may be at a cut, and one of them

@@ -162,6 +162,14 @@ void MemoryBroker::check_claim(Client& client, unsigned lane, Time now) {
   write_page(gpus_[gpu], {&client, lane, &client.lanes.at(lane)}, account.totals());
 }
 
+void MemoryBroker::end_waits(Time now) {
+  for (auto& [id, client] : registry_.clients()) {
+    for (auto& [lane, state] : client->lanes) {
+      if (state.wait->since != Time{0} && !asks(state, now)) state.wait.write().since = Time{0};
+    }
+  }
+}
+
 void MemoryBroker::check_claims(Time now) {
   for (auto& [id, client] : registry_.clients()) {
     for (auto& [lane, state] : client->lanes) {

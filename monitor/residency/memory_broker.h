@@ -41,9 +41,11 @@ class MemoryBroker {
   void forget(const Job& job);
 
   // Memory that leaves and comes back (residency.h). Once all of a job's has left, suspend() makes
-  // its promises mere ceilings, and takes idle credit back.
-  void suspend(const Job& job);
-  // Promises and charges in full again, on all its GPUs or on none. False: it doesn't fit.
+  // its promises mere ceilings, and takes idle credit back. What another monitor had promised isn't
+  // known: all, in doubt.
+  void suspend(const Job& job, bool under_another = false);
+  // Promises again what was promised, and charges in full, on all its GPUs or on none. False: it
+  // doesn't fit.
   bool reclaim(const Job& job, Time now);
 
   void join(Client& client, unsigned lane, std::uint64_t used_bytes);
@@ -51,6 +53,8 @@ class MemoryBroker {
   // swappable job NVML may not see all: check_claims() does, once the page says where it is.
   void check_claim(Client& client, unsigned lane, Time now);
   void check_claims(Time now);
+  // A client that waited for memory may have found it in its own: it does not tell.
+  void end_waits(Time now);
   void leave(const Client& client);
   wire::Charged charge(Client& client, unsigned lane, std::uint64_t bytes, Time now);
 

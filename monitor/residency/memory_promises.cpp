@@ -83,14 +83,15 @@ std::size_t MemoryBroker::reserve(const Job& job, Time now, std::string& why) {
       account.set_quota(job.key, {*most, false, true});
       continue;
     }
-    // Suspended: it is promised again when its memory comes back.
+    const auto had = account.quota(job.key);
+    // Suspended: it is promised again when its memory comes back, where it was.
     if (job.memory->state == residency::State::kSwappedOut) {
-      account.set_quota(job.key, {*asked, false});
+      const bool never = had && !had->ceiling && !had->returns;
+      account.set_quota(job.key, {.bytes = *asked, .returns = !never});
       ++promised;
       continue;
     }
     // Earlier promises stay, even if more than there is has been taken since.
-    const auto had = account.quota(job.key);
     const bool fits =
         (had && had->reserved && *asked <= had->bytes) || make_room(i, job.key, *asked, now);
     account.set_quota(job.key, {*asked, fits});
@@ -132,11 +133,13 @@ void MemoryBroker::forget(const Job& job) {
   }
 }
 
-void MemoryBroker::suspend(const Job& job) {
+void MemoryBroker::suspend(const Job& job, bool under_another) {
   for (std::size_t i = 0; i < gpus_.size(); ++i) {
     Account& account = gpus_[i].account;
     if (const auto quota = account.quota(job.key)) {
-      account.set_quota(job.key, {quota->bytes, false, quota->ceiling});
+      const bool promised = quota->reserved || quota->returns || under_another;
+      account.set_quota(job.key,
+                        {quota->bytes, false, quota->ceiling, promised && !quota->ceiling});
     }
     gpus_.read_credits(i);
     for (const ClientId id : job.clients) {
@@ -160,7 +163,7 @@ bool MemoryBroker::reclaim(const Job& job, Time now) {
   for (const std::size_t gpu : applies) {
     Account& account = gpus_[gpu].account;
     if (const auto quota = account.quota(job.key)) {
-      account.set_quota(job.key, {quota->bytes, !quota->ceiling, quota->ceiling});
+      account.set_quota(job.key, {quota->bytes, quota->returns || quota->reserved, quota->ceiling});
     }
   }
   gpus_.set_released(job.key, false);

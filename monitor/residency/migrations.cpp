@@ -288,7 +288,8 @@ void Migrations::land(Job& job, Time now) {
   job.gpus.see(move.goal());
   // A small allocation may come before the memory does.
   if (const auto quota = gpus_[move.start()].account.quota(job.key)) {
-    gpus_[move.goal()].account.set_quota(job.key, {quota->bytes, false, quota->ceiling});
+    const bool returns = quota->reserved || quota->returns;
+    gpus_[move.goal()].account.set_quota(job.key, {quota->bytes, false, quota->ceiling, returns});
   }
   memory_.write_pages(move.goal(), job.key);
 }

@@ -14,9 +14,6 @@
 namespace switchyard::monitor {
 namespace {
 
-// A waiting client asks again every 100 ms; one that did not for this long has given up.
-constexpr Time kStillWaits = std::chrono::milliseconds(1000);
-
 // The device's room may follow the account's: the driver clears what it was given back.
 constexpr Time kFindsRoomWithin = std::chrono::milliseconds(1000);
 
@@ -56,10 +53,6 @@ bool wants_turn(const Client::Lane& lane, Time now) {
 Oversubscription::Oversubscription(Registry& registry, GpuAccounts& gpus,
                                    policy::Handovers& handovers, const TurnSettings& settings)
     : registry_(registry), gpus_(gpus), handovers_(handovers), settings_(settings) {}
-
-bool asks(const Client::Lane& lane, Time now) {
-  return lane.wait->since != Time{0} && now - lane.wait->last_asked <= kStillWaits;
-}
 
 std::uint64_t kept_bytes(const Registry& registry, const GpuAccounts& gpus, std::size_t gpu,
                          Time waits_since, Time now) {
@@ -114,7 +107,8 @@ policy::Oversubscriber Oversubscription::view_of(std::size_t gpu, const Job& job
     out.out = is_out(job);
     out.active = false;
     out.leaving = !out.out || excess > 0;
-    const bool waits = out.out && !wanted_out(job);
+    // No other leaves for one that may not work.
+    const bool waits = out.out && !wanted_out(job) && !job.pause->on;
     out.waits_since = memory.waits_since;
     const std::uint64_t full = account.in_full(job.key);
     out.lacks_bytes = account.short_of(job.key, full);

@@ -63,9 +63,6 @@ class Oversubscription {
   const TurnSettings settings_;
 };
 
-// Whether a client still asks for memory that it was told to wait for.
-bool asks(const Client::Lane& lane, Time now);
-
 // The memory kept there by jobs that are out. They would give it to any job that has waited since
 // then.
 std::uint64_t kept_bytes(const Registry& registry, const GpuAccounts& gpus, std::size_t gpu,

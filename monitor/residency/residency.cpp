@@ -60,7 +60,8 @@ bool is_apart(const Registry& registry, const Job& job) {
 // the answer to the present order counts.
 std::uint32_t failed(const Client::Lane& lane, Time now) {
   const ResidencyReport& said = lane.residency;
-  const bool gone = lane.residency_order.contexts ? said.detached() : said.away();
+  const bool away = lane.residency_order.contexts ? said.detached() : said.away();
+  const bool gone = away && excess_bytes(said, lane.residency_order) == 0;
   return gone || said.phase == abi::kLeaving ? abi::kSwapFine : error_now(lane, said, now);
 }
 
@@ -284,7 +285,7 @@ std::optional<residency::Input> Residency::act(Job& job, Action action, Time now
       return std::nullopt;
     case Action::kAdopt:
       gpus_.set_released(job.key, true);
-      memory_.suspend(job);
+      memory_.suspend(job, true);
       limit_there(job);
       return std::nullopt;
     case Action::kLimitThere:
@@ -340,7 +341,9 @@ residency::Input Residency::order_out(Job& job, bool contexts, Time now) {
       state.noted.write().told_to_leave = now;
       tell(client, lane, state, order);
     }
-    if (has_left(said, state.residency_order)) return;
+    // One that is out may have kept a part, which is to leave now.
+    const bool all = excess_bytes(said, state.residency_order) == 0;
+    if (all && has_left(said, state.residency_order)) return;
     all_away = false;
     if (const std::uint32_t error = failed(state, now); error != abi::kSwapFine) {
       failure.failed = true;

@@ -184,7 +184,9 @@ bool fits_alone(const GpuAccounts& gpus, const Request& request, const HostRoom&
   const Account& account = gpus[gpu].account;
   const auto quota = account.quota(request.job.key);
   const std::uint64_t own = account.charged(request.job.key) + request.bytes;
-  if (own < request.bytes || (quota && own > quota->bytes)) return false;
+  // Below its use, a quota refuses what is new, and not what comes back.
+  const bool over = request.bytes != 0 && quota && own > quota->bytes;
+  if (own < request.bytes || over) return false;
   if (!account.capacity()) return true;
   if (own > crowd.room) return false;
   const auto mine = crowd.in_turns.find(request.job.key);

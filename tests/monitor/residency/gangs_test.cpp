@@ -197,6 +197,29 @@ TEST_F(Gangs, MemoryLeavesAtACutThatIsKeptUntilAllHasLeft) {
   EXPECT_EQ(answer(Awaits::kOut)["residency"], "swapped");
 }
 
+// What is asked while its ranks are awaited.
+TEST_F(Gangs, ASecondCommandAddsToTheFirst) {
+  first.shim.swappable(64 * kMiB);
+  second.shim.swappable(64 * kMiB);
+  for (const auto& [one, other] :
+       {std::pair("pause", "swap-out"), std::pair("swap-out", "pause")}) {
+    rig.tell(one);
+    rig.tell(other);
+    for (int i = 0; i < 4; ++i) rig.pass(milliseconds(2));
+    EXPECT_TRUE(rig.monitor.registry().jobs().begin()->second.pause->on) << one;
+    EXPECT_TRUE(first.shim.told_to_leave()) << one;
+    for (const Joined* each : {&first, &second}) each->shim.be_absent();
+    for (int i = 0; i < 4; ++i) rig.pass(milliseconds(2));
+    rig.tell("swap-in");
+    EXPECT_TRUE(closed()) << "it is paused";
+    rig.tell("resume");
+    for (const Joined* each : {&first, &second}) each->shim.be_resident();
+    rig.pass(seconds(1));
+    EXPECT_FALSE(closed());
+    EXPECT_FALSE(first.shim.told_to_leave());
+  }
+}
+
 // One that knows of no pause by then would go on without a monitor, and the others would not.
 TEST_F(Gangs, AllKnowOfThePauseBeforeTheFirstOneLeaves) {
   for (const Joined* each : {&first, &second}) each->shim.swappable(64 * kMiB);

@@ -274,6 +274,18 @@ TEST(MemoryWaiting, AJobThatWaitsIsToldToWaitUntilThereIsMemory) {
   EXPECT_EQ(rig.charge(waiter, kGiB).verdict, wire::kGranted);
 }
 
+TEST(MemoryWaiting, WhoFoundItInItsOwnMemoryWaitsNoMore) {
+  Rig rig;
+  const Joined holder = rig.join({});
+  ASSERT_TRUE(rig.allocate(holder, 4 * kGiB));
+  const Joined waiter = rig.runs({.name = "w", .on_oom = "wait"});
+  EXPECT_EQ(rig.charge(waiter, kGiB).verdict, wire::kWait);
+  rig.pass(milliseconds(500));
+  EXPECT_EQ(rig.job(1)["state_reason"], "memory");
+  rig.pass(seconds(1));  // it trims a pool, say, and tells nobody
+  EXPECT_NE(rig.job(1)["state_reason"], "memory");
+}
+
 // How often it is told to wait, asking every 100 ms.
 int waits_for_a_gib(Rig& rig, const Joined& waiter) {
   int waits = 0;

@@ -5,6 +5,7 @@
 
 #include <utility>
 
+#include "monitor/control/commands.h"
 #include "tests/monitor/residency/crowd.h"
 
 namespace switchyard::monitor::test {
@@ -380,6 +381,43 @@ TEST(Oversubscription, WhatAPersonWantsHolds) {
   rig.live(seconds(10));
   EXPECT_TRUE(a.shim.told_to_leave());
   EXPECT_EQ(rig.job(0)["residency"], "swapped");
+}
+
+// A quota below its use refuses what is new.
+TEST(Oversubscription, WhoIsAboveItsQuotaKeepsItsTurns) {
+  TurnOfB rig;
+  ASSERT_EQ(rig.ask({{"op", "set"}, {"target", "a"}, {"memory", "1GiB"}})["ok"], true);
+  rig.b_has_left_in_its_turn();
+  EXPECT_FALSE(rig.a.shim.told_to_leave());
+}
+
+TEST(Oversubscription, NobodyLeavesForOneThatIsPaused) {
+  TurnOfB rig;
+  rig.tell("pause", "a");
+  EXPECT_GE(rig.works_until_told(rig.b), seconds(60));
+  rig.tell("resume", "a");
+  rig.b_has_left_in_its_turn();
+  EXPECT_FALSE(rig.a.shim.told_to_leave());
+}
+
+// a has kept a part, which a person wants out, too.
+TEST(Oversubscription, WhoIsOutAndCannotLeaveFartherSaysSo) {
+  TurnOfB rig;
+  rig.a.shim.residency().resident_bytes = kGiB;
+  rig.shows(rig.a);
+  const auto answer = [&] {
+    const auto text = answer_awaited(rig.monitor, Awaits::kOut, rig.a.client->job, rig.now, false);
+    return text ? json::parse(*text) : json();
+  };
+  rig.tell("swap-out", "a");
+  rig.pass(milliseconds(1));
+  EXPECT_EQ(rig.may_have(rig.a), 0u);
+  EXPECT_TRUE(answer().is_null());
+  rig.a.shim.say(abi::kAbsent, abi::kSwapNoHostRoom);
+  rig.pass(milliseconds(1));
+  const json said = answer();
+  EXPECT_EQ(said["ok"], false);
+  EXPECT_NE(said.dump().find("the host has no room"), std::string::npos) << said;
 }
 
 }  // namespace

@@ -247,6 +247,26 @@ TEST(TwoGpus, WhereAQuotaIsNoLongerReservedItDoesNotHinderItsReturn) {
   EXPECT_FALSE(a.shim.told_to_leave());
 }
 
+TEST(TwoGpus, WhereAQuotaWasNeverPromisedItDoesNotHinderItsReturn) {
+  Rig rig(2);
+  const Joined y = rig.runs({.name = "y"});
+  ASSERT_TRUE(rig.allocate(y, 2 * kGiB));
+  const Joined a = rig.join({.name = "x", .memory = "3GiB", .swappable = "yes"}, 1000, 2);
+  ASSERT_EQ(rig.account(0).reserved(), 0u) << "it does not fit";
+  ASSERT_EQ(rig.account(1).reserved(), 3 * kGiB);
+  a.shim.open_context();
+  ASSERT_TRUE(rig.allocate(a, kGiB));
+  a.shim.swappable(kGiB);
+  for (int i = 0; i < 120; ++i) rig.pass(seconds(1));
+  rig.tell("swap-out");
+  a.shim.be_absent();
+  rig.listed(a) = 0;
+  rig.pass(seconds(1));
+  EXPECT_EQ(rig.tell("swap-in")["residency"], "moving") << "its own GiB fits";
+  EXPECT_FALSE(a.shim.told_to_leave());
+  EXPECT_EQ(rig.account(0).reserved(), 0u);
+}
+
 TEST(TwoGpus, WhatCouldLeaveOneGpuMakesNoRoomOnAnother) {
   TwoGpus rig(0, 3 * kGiB);
   ASSERT_TRUE(rig.a.shim.allocate(0));
