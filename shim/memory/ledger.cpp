@@ -155,9 +155,10 @@ void stays(NoteKind kind, std::uint64_t key, Stays why) {
   count(found->charge, 1);
 }
 
-bool adjust(std::uint64_t handle, int handles, int mappings, Charge& charge, bool& gone) {
+bool adjust(NoteKind kind, std::uint64_t key, int handles, int mappings, Charge& charge,
+            bool& gone) {
   const Locked locked(g_state.lock);
-  Note* found = existing(NoteKind::kHandle, handle);
+  Note* found = existing(kind, key);
   if (found == nullptr) return false;
   found->charge.handles += static_cast<std::uint32_t>(handles);
   found->charge.mappings += static_cast<std::uint32_t>(mappings);
@@ -172,8 +173,9 @@ std::uint64_t take_owned(int lane, std::uint64_t owner) {
   std::uint64_t bytes = 0;
   for (std::uint64_t i = 0; i < g_state.capacity;) {
     Note& note = g_state.places[i];
-    if (hangs_on_context(note.kind) && note.charge.lane == lane && note.charge.owner == owner) {
-      bytes += note.charge.bytes;
+    const bool ends = hangs_on_context(note.kind) || note.kind == NoteKind::kOpened;
+    if (ends && note.charge.lane == lane && note.charge.owner == owner) {
+      if (note.kind != NoteKind::kOpened) bytes += note.charge.bytes;
       remove(&note);  // another note may have moved into this place: look at it again
     } else {
       ++i;

@@ -19,15 +19,16 @@ namespace switchyard::shim::ledger {
 
 // Key spaces are apart: a device pointer and a handle may be the same number.
 enum class NoteKind : std::uint8_t {
-  kNone = 0,   // an empty place in the table
-  kPointer,    // cuMemAlloc and its kin: the address
-  kHandle,     // cuMemCreate: the handle
-  kMapping,    // cuMemMap: the address; `owner` is the handle
-  kArray,      // the CUarray
-  kMipmap,     // the CUmipmappedArray
-  kPooled,     // cuMemAllocAsync: the address; `owner` is the pool, which is what is charged
-  kOpened,     // cuIpcOpenMemHandle by the driver: the address; another process is charged
-  kKernel,     // a kernel of a library; `owner` is the library
+  kNone = 0,  // an empty place in the table
+  kPointer,   // cuMemAlloc and its kin: the address
+  kHandle,    // cuMemCreate: the handle
+  kMapping,   // cuMemMap: the address; `owner` is the handle
+  kArray,     // the CUarray
+  kMipmap,    // the CUmipmappedArray
+  kPooled,    // cuMemAllocAsync: the address; `owner` is the pool, which is what is charged
+  kOpened,  // cuIpcOpenMemHandle by the driver: the address; another process is charged. Each open
+            // of it is a reference
+  kKernel,  // a kernel of a library; `owner` is the library
   kGraphExec,  // an executable graph with memory of its own: what its first launch may need
 };
 
@@ -35,7 +36,8 @@ struct Charge {
   int lane = -1;
   std::uint64_t bytes = 0;
   std::uint64_t owner = 0;  // what its life hangs on besides a free; 0: the primary context
-  // Of a handle: references that cuMemRelease gives back, and mappings. It lives while either is.
+  // References that are given back one by one, as by cuMemRelease, and of a handle mappings. It
+  // lives while either is.
   std::uint32_t handles = 0;
   std::uint32_t mappings = 0;
   Stays why = Stays::kLeaves;  // it stays on the device
@@ -57,11 +59,16 @@ std::uint64_t next(NoteKind kind, std::uint64_t from, std::uint64_t end);
 // Why it stays from here on. Without a note: nothing.
 void stays(NoteKind kind, std::uint64_t key, Stays why);
 
-// Adds to a handle's references and mappings. `gone` is true, and the note is out, when neither is
-// left. False when there is no such handle.
-bool adjust(std::uint64_t handle, int handles, int mappings, Charge& charge, bool& gone);
+// Adds to its references and mappings. `gone` is true, and the note is out, when neither is left.
+// False when there is no such note.
+bool adjust(NoteKind kind, std::uint64_t key, int handles, int mappings, Charge& charge,
+            bool& gone);
+inline bool adjust(std::uint64_t handle, int handles, int mappings, Charge& charge, bool& gone) {
+  return adjust(NoteKind::kHandle, handle, handles, mappings, charge, gone);
+}
 
-// Takes out every pointer, array and mipmap on `lane` that `owner` owned; what they were charged.
+// Takes out every pointer, array, mipmap and opened pointer on `lane` that `owner` owned; what they
+// were charged.
 std::uint64_t take_owned(int lane, std::uint64_t owner);
 
 // Takes out all of a kind that `owner` owned.

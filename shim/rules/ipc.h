@@ -10,6 +10,7 @@
 #include "shim/ipc/exported.h"
 #include "shim/ipc/opened.h"
 #include "shim/memory/ledger.h"
+#include "shim/memory/owner.h"
 
 namespace switchyard::shim::rules {
 
@@ -26,17 +27,26 @@ CUresult ipc_get_handle(Original original, CUipcMemHandle* handle, CUdeviceptr a
   return result;
 }
 
-// Of what the driver opened: how much there is, for as long as it is open.
+// Of what the driver opened: how much there is, for as long as it is open. The driver counts opens.
 template <typename Call>
 CUresult open_by_driver(CUdeviceptr* address, Call call) {
   const CUresult result = call();
+  ledger::Charge before;
+  bool gone = false;
+  if (result != CUDA_SUCCESS ||
+      ledger::adjust(ledger::NoteKind::kOpened, *address, 1, 0, before, gone)) {
+    return result;
+  }
   size_t bytes = 0;
   const abi::Lane* lane = current_lane();
   const auto ask = driver().cuMemGetAddressRange_v2;
-  if (result == CUDA_SUCCESS && lane != nullptr && ask != nullptr &&
-      ask(nullptr, &bytes, *address) == CUDA_SUCCESS) {
+  if (lane != nullptr && ask != nullptr && ask(nullptr, &bytes, *address) == CUDA_SUCCESS) {
     ledger::note(ledger::NoteKind::kOpened, *address,
-                 {.lane = lane_index(lane), .bytes = bytes, .why = Stays::kIpcImported});
+                 {.lane = lane_index(lane),
+                  .bytes = bytes,
+                  .owner = memory::current_owner(),
+                  .handles = 1,
+                  .why = Stays::kIpcImported});
   }
   return result;
 }
@@ -53,9 +63,12 @@ CUresult ipc_close(Original original, CUdeviceptr address) {
   CUresult result = CUDA_SUCCESS;
   if (ipc::close(address, result)) return result;
   ledger::Charge opened;
-  const bool known = ledger::take(ledger::NoteKind::kOpened, address, opened);
+  bool gone = false;
+  const bool known = ledger::adjust(ledger::NoteKind::kOpened, address, -1, 0, opened, gone);
   result = original(address);
-  if (known && result != CUDA_SUCCESS) ledger::note(ledger::NoteKind::kOpened, address, opened);
+  if (!known || result == CUDA_SUCCESS) return result;
+  ++opened.handles;
+  ledger::note(ledger::NoteKind::kOpened, address, opened);
   return result;
 }
 

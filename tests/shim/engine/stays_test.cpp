@@ -75,6 +75,42 @@ TEST_F(Standing, WhatOthersMayHaveByLegacyIpcIsNamedOnBothSides) {
   EXPECT_EQ(stays(Stays::kIpcImported), 0u);
 }
 
+TEST_F(Standing, WhatWasOpenedTwiceStaysUntilTheSecondClose) {
+  g_driver.cuMemGetAddressRange_v2 = [](CUdeviceptr*, size_t* bytes, CUdeviceptr) {
+    *bytes = 4 * kMiB;
+    return CUDA_SUCCESS;
+  };
+  CUdeviceptr opened = 0;
+  const auto open = [](CUdeviceptr* at, CUipcMemHandle, unsigned) {
+    *at = 0x7e0000000000;
+    return CUDA_SUCCESS;
+  };
+  for (int i = 0; i < 2; ++i) rules::ipc_open(open, &opened, CUipcMemHandle{}, 1u);
+  EXPECT_EQ(stays(Stays::kIpcImported), 4 * kMiB);
+  rules::ipc_close(free_ok, opened);
+  EXPECT_EQ(stays(Stays::kIpcImported), 4 * kMiB);
+  rules::ipc_close([](CUdeviceptr) { return CUDA_ERROR_INVALID_VALUE; }, opened);
+  rules::ipc_close(free_ok, opened);
+  EXPECT_EQ(stays(Stays::kIpcImported), 0u);
+}
+
+TEST_F(Standing, WhatWasOpenedEndsWithItsContext) {
+  g_driver.cuMemGetAddressRange_v2 = [](CUdeviceptr*, size_t* bytes, CUdeviceptr) {
+    *bytes = 4 * kMiB;
+    return CUDA_SUCCESS;
+  };
+  CUdeviceptr opened = 0;
+  const auto open = [](CUdeviceptr* at, CUipcMemHandle, unsigned) {
+    *at = 0x7e0000000000;
+    return CUDA_SUCCESS;
+  };
+  rules::ipc_open(open, &opened, CUipcMemHandle{}, 1u);
+  EXPECT_EQ(ledger::take_owned(0, 77), 0u);
+  EXPECT_EQ(stays(Stays::kIpcImported), 4 * kMiB) << "of another context";
+  EXPECT_EQ(ledger::take_owned(0, 0), 0u) << "its maker pays";
+  EXPECT_EQ(stays(Stays::kIpcImported), 0u);
+}
+
 TEST_F(Standing, APoolThatOthersMayHaveIsNamedSo) {
   const CUmemoryPool pool = pool_number(8);
   pools::learn(pool, 0);
