@@ -196,9 +196,9 @@ namespace {
 CUresult wait_for_gpu(unsigned gpu, unsigned lane) {
   const MadeContexts made(gpu);
   if (!made.all) return CUDA_ERROR_NOT_SUPPORTED;
-  CUresult result = wait_for_primary(gpu);
+  // Opened meanwhile: somebody may capture again, which a wait would end.
+  CUresult result = admission::draining(lane) ? wait_for_primary(gpu) : CUDA_ERROR_NOT_READY;
   for (CUcontext context : made) {
-    // Opened meanwhile: somebody may capture again, which a wait would end.
     if (result != CUDA_SUCCESS || !admission::draining(lane)) break;
     result = wait_for(context);
   }

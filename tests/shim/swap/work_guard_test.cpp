@@ -157,6 +157,18 @@ TEST_F(Admission, WorkThatDoesNotEndInTimeOpensIt) {
   EXPECT_FALSE(admission::mark_quiesced(0)) << "new work may be there";
 }
 
+// A capture may have begun since, which a wait would end.
+TEST_F(Admission, OnceItIsOpenedADrainWaitsForNoOtherGpu) {
+  testing::use_contexts();
+  process().swappable.store(2);
+  ASSERT_TRUE(admission::shut(0));
+  world_.during_wait = [] { admission::open(0); };
+  EXPECT_EQ(swap::drain(0), CUDA_ERROR_NOT_READY);
+  EXPECT_EQ(world_.waits.size(), 1u);
+  world_.during_wait = nullptr;
+  process().swappable.store(0);
+}
+
 TEST_F(Admission, WhatMovesIsNotOverruled) {
   ASSERT_TRUE(admission::shut(0));
   admission::drain_until(0, 1000);
