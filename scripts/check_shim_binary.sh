@@ -109,6 +109,8 @@ while read -r name; do
       complain "calls $name: nothing of it may run at exit" ;;
     signal | sigaction | sigset | bsd_signal | __sysv_signal)
       complain "calls $name: signal handlers belong to the application" ;;
+    close | pthread_testcancel)
+      complain "calls $name, where a thread with a lock of ours may be cancelled: close_file()" ;;
     printf | puts | putchar | vprintf | __printf_chk | stdout)
       complain "uses $name: standard output belongs to the application" ;;
   esac

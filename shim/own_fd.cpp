@@ -11,6 +11,8 @@
 
 #include <algorithm>
 
+#include "shim/no_cancel.h"
+
 namespace switchyard::shim {
 namespace {
 
@@ -23,13 +25,14 @@ constexpr std::int64_t kUnreadable = -2;  // no /proc, or the program has no des
 
 // Only eventfds have one. No stdio, no allocation: it may run after a fork.
 std::int64_t eventfd_id(int fd) {
+  const NoCancel none;
   char path[40];
   ::snprintf(path, sizeof(path), "/proc/self/fdinfo/%d", fd);
   const int file = ::open(path, O_RDONLY | O_CLOEXEC);
   if (file < 0) return kUnreadable;
   char text[512];
   const ssize_t got = ::read(file, text, sizeof(text) - 1);
-  ::close(file);
+  close_file(file);
   if (got <= 0) return kUnreadable;
   text[got] = '\0';
   constexpr char kKey[] = "eventfd-id:";
@@ -38,6 +41,8 @@ std::int64_t eventfd_id(int fd) {
 }
 
 }  // namespace
+
+void close_file(int fd) { ::syscall(SYS_close, fd); }
 
 bool OpenFile::look(int number) {
   struct stat info {};
@@ -77,7 +82,7 @@ void OwnFd::adopt(int fd) {
   const int before = number_.load(std::memory_order_relaxed);
   if (match(before) == OpenFile::Match::kSure &&
       ::syscall(SYS_dup3, fd, before, O_CLOEXEC) == before) {
-    ::close(fd);
+    close_file(fd);
     fd = before;
   } else {
     fd = move_up(fd);
@@ -95,7 +100,7 @@ void OwnFd::adopt(int fd) {
 
 void OwnFd::close() {
   const int number = number_.exchange(-1, std::memory_order_acq_rel);
-  if (match(number) == OpenFile::Match::kSure) ::close(number);
+  if (match(number) == OpenFile::Match::kSure) close_file(number);
 }
 
 int lowest_own_number() {
@@ -107,7 +112,7 @@ int lowest_own_number() {
 int move_up(int fd) {
   const int moved = ::fcntl(fd, F_DUPFD_CLOEXEC, lowest_own_number());
   if (moved < 0) return fd;
-  ::close(fd);
+  close_file(fd);
   return moved;
 }
 

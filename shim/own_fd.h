@@ -37,6 +37,10 @@ struct OpenFile {
   std::int64_t id = 0;     // eventfd-id; negative: unknown
 };
 
+// Closes a file of ours. Unlike close() it is no point where a thread is cancelled. There is no
+// unwinding here, so what that thread holds of ours would be held for ever.
+void close_file(int fd);
+
 class OwnFd {
  public:
   // The number while our file is open there; else -1.

@@ -75,7 +75,7 @@ bool receive_welcome(int fd, wire::Welcome& welcome, int (&fds)[kFds]) {
 
 void close_all(int (&fds)[kFds]) {
   for (const int fd : fds) {
-    if (fd >= 0) ::close(fd);
+    if (fd >= 0) close_file(fd);
   }
 }
 
@@ -129,10 +129,10 @@ bool connect_and_join(std::uint32_t flags) {
       !receive_welcome(fd, welcome, fds) || !accept_page(fds[0], welcome) ||
       !neighbours::move_to_page(fds[0], hello)) {
     close_all(fds);
-    ::close(fd);
+    close_file(fd);
     return false;
   }
-  ::close(fds[0]);  // the mapping keeps the page
+  close_file(fds[0]);  // the mapping keeps the page
   fds[kSocket] = fd;
   g_state.observer.store(flags & wire::kObserver, std::memory_order_relaxed);
   // The socket last: whoever sees it takes the rest for there, too.

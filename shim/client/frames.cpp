@@ -4,6 +4,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "shim/own_fd.h"
 #include "switchyard/descriptors.h"
 
 namespace switchyard::shim {
@@ -32,7 +33,7 @@ bool send_header(int fd, const wire::FrameHeader& header, const Descriptors& alo
 }  // namespace
 
 void Descriptors::close() {
-  for (std::uint32_t i = 0; i < count; ++i) ::close(fd[i]);
+  for (std::uint32_t i = 0; i < count; ++i) close_file(fd[i]);
   count = 0;
 }
 

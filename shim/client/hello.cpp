@@ -9,6 +9,7 @@
 #include "shim/client/settings.h"
 #include "shim/driver.h"
 #include "shim/log.h"
+#include "shim/own_fd.h"
 
 namespace switchyard::shim {
 namespace {
@@ -41,7 +42,7 @@ void read_process_name(wire::Hello& hello) {
   const int fd = ::open("/proc/self/comm", O_RDONLY | O_CLOEXEC);
   if (fd < 0) return;
   const ssize_t got = ::read(fd, hello.process, sizeof(hello.process) - 1);
-  ::close(fd);
+  close_file(fd);
   for (ssize_t i = 0; i < got; ++i) {
     if (hello.process[i] == '\n') hello.process[i] = '\0';
   }

@@ -9,6 +9,7 @@
 
 #include "shim/client/settings.h"
 #include "shim/log.h"
+#include "shim/own_fd.h"
 #include "switchyard/paths.h"
 #include "switchyard/trust.h"
 
@@ -45,7 +46,7 @@ int connect_to(const char* path, const SocketWords& words) {
       ::setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit)) != 0 ||
       ::connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0 ||
       distrusted(path, distrust_listener(path, fd, words))) {
-    ::close(fd);
+    close_file(fd);
     return -1;
   }
   return fd;

@@ -59,7 +59,7 @@ void make_poke() {
   if (fd < 0) return;
   if (::getrandom(name.sun_path + 1, kNameBytes, GRND_NONBLOCK) != kNameBytes ||
       ::bind(fd, address, kBytes) != 0 || ::connect(fd, address, kBytes) != 0) {
-    ::close(fd);
+    close_file(fd);
     return;
   }
   g_state.poke.adopt(fd);

@@ -10,6 +10,7 @@
 #include "shim/client/client.h"
 #include "shim/clock.h"
 #include "shim/lock.h"
+#include "shim/own_fd.h"
 #include "shim/reset.h"
 
 namespace switchyard::shim::nccl::agreement {
@@ -28,7 +29,7 @@ int make_file() {
   const int fd = ::memfd_create("switchyard-agreement", MFD_CLOEXEC | MFD_ALLOW_SEALING);
   if (fd >= 0 && (::ftruncate(fd, kBoardBytes) != 0 ||
                   ::fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) != 0)) {
-    ::close(fd);
+    close_file(fd);
     return -1;
   }
   return fd;

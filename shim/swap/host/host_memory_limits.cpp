@@ -9,6 +9,7 @@
 #include <algorithm>
 
 #include "shim/log.h"
+#include "shim/own_fd.h"
 
 namespace switchyard::shim::swap::host_memory_limits {
 namespace {
@@ -53,7 +54,7 @@ bool read_text(const char* path, char (&text)[kText], Look& look) {
     if (got <= 0) break;
     length += static_cast<std::size_t>(got);
   }
-  ::close(fd);
+  close_file(fd);
   text[length] = '\0';
   return length != 0;
 }

@@ -56,7 +56,7 @@ void in_parent() {
 // closed, too: the memory would never be freed. Files of one device look the same; these are the
 // driver's.
 void close_if_kept(int number) {
-  if (g_state.files[number].match(number) != OpenFile::Match::kOther) ::close(number);
+  if (g_state.files[number].match(number) != OpenFile::Match::kOther) close_file(number);
 }
 
 // The numbers are the parent's still: nothing has run in the child before.
@@ -94,7 +94,7 @@ int keep_in(int fd, int from, int end) {
       g_state.kept[kept / kBits].fetch_or(bit(kept), std::memory_order_relaxed);
       return kept;
     }
-    ::close(kept);
+    close_file(kept);
     if (!again) return 0;
     from = kept + 1;
   }
@@ -129,7 +129,7 @@ int copy(int kept) {
   const Locked locked(g_state.keeping);
   const int copied = ::fcntl(kept, F_DUPFD_CLOEXEC, 0);
   if (copied < 0 || g_state.files[kept].match(copied) != OpenFile::Match::kOther) return copied;
-  ::close(copied);
+  close_file(copied);
   return -1;
 }
 

@@ -8,6 +8,7 @@
 
 #include "shim/gate/errors.h"
 #include "shim/log.h"
+#include "shim/own_fd.h"
 #include "shim/reset.h"
 #include "shim/size_text.h"
 #include "shim/swap/memory/flat_map.h"
@@ -238,7 +239,7 @@ CUresult export_chunk(const Chunk& chunk, int& fd) {
   // descriptor if vfork, posix_spawn or a bare clone starts it. No fork handler runs for these
   // (memory_fd.h). It keeps the memory from being freed until that program ends.
   if (::fcntl(fd, F_SETFD, FD_CLOEXEC) == 0) return CUDA_SUCCESS;
-  ::close(fd);
+  close_file(fd);
   return CUDA_ERROR_OPERATING_SYSTEM;
 }
 

@@ -6,6 +6,7 @@
 
 #include "shim/client/client.h"
 #include "shim/log.h"
+#include "shim/own_fd.h"
 #include "shim/reset.h"
 #include "shim/swap/memory/memory_fd.h"
 #include "shim/swap/transfer/handover.h"
@@ -46,7 +47,7 @@ bool make_board(State& state, int& fd) {
     mapped = ::mmap(nullptr, board::kBoardBytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
   }
   if (mapped == MAP_FAILED) {
-    ::close(fd);
+    close_file(fd);
     return false;
   }
   state.board = static_cast<board::Board*>(mapped);
@@ -152,7 +153,7 @@ bool prepare(unsigned lane, std::uint64_t bytes, std::uint64_t number) {
   state.number = number;
   list(state, lane, bytes);
   if (state.count == 0) {
-    ::close(fd);
+    close_file(fd);
     end_offer(lane);
     return false;
   }

@@ -1,6 +1,7 @@
 // What stays on the GPU that the contexts leave for another one: the process keeps it.
 #include <unistd.h>
 
+#include "shim/own_fd.h"
 #include "shim/swap/memory/memory_fd.h"
 #include "shim/swap/memory/parking.h"
 #include "shim/swap/transfer/pipeline.h"
@@ -49,7 +50,7 @@ class Keep {
     const CUresult result = export_chunk(chunk, exported);
     if (result != CUDA_SUCCESS) return result;
     const int descriptor = memory_fd::keep_one_of_many(exported);
-    ::close(exported);
+    close_file(exported);
     if (descriptor == 0) return CUDA_ERROR_OPERATING_SYSTEM;
     if (parking::keep(lane_, slab_, descriptor, piece)) return CUDA_SUCCESS;
     memory_fd::close(descriptor);

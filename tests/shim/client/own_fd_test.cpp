@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <thread>
 
 namespace switchyard::shim {
 namespace {
@@ -51,6 +52,19 @@ TEST(OwnDescriptors, AFileThatWasAdoptedIsFound) {
     EXPECT_FALSE(is_open(number));
     EXPECT_FALSE(own.is_set());
   }
+}
+
+// Who closes it may hold a lock of ours.
+TEST(OwnDescriptors, AThreadIsNotCancelledWhereItClosesAFile) {
+  bool closed = false;
+  std::thread cancelled([&] {
+    ::pthread_cancel(::pthread_self());
+    close_file(a_socket());
+    closed = true;
+    ::pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, nullptr);
+  });
+  cancelled.join();
+  EXPECT_TRUE(closed);
 }
 
 TEST(OwnDescriptors, NumbersAreAboveThoseOfPrograms) {
