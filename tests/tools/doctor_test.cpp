@@ -145,6 +145,7 @@ TEST(DoctorListings, TheMeansOfEachGpuAreSaidWithTheirReason) {
   const Check check = check_means(json::array({gpu, other}));
   EXPECT_EQ(check.verdict, Verdict::kWarn);
   EXPECT_EQ(check.what, "GPU 0: slice+gate (all is well), GPU 1: gate (MPS runs)");
+  EXPECT_EQ(check_means(json::array({other, gpu})).verdict, Verdict::kWarn);
   EXPECT_NE(check.remedy, "");
 }
 

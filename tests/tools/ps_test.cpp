@@ -304,6 +304,11 @@ TEST(PsCommand, ByHowMuchAShareMayBeWrongIsANumber) {
   const json listed = json::parse(ps({"--json"}, all).out)["jobs"];
   EXPECT_NEAR(listed[0]["gpus"][0]["share_got_error_ratio"], 0.2, 1e-9);
   EXPECT_EQ(listed[1]["gpus"][0]["share_got_error_ratio"], 0);
+  json both = one;
+  both["gpus"].push_back(both["gpus"][0]);
+  both["gpus"][1]["share_got_estimated"] = false;
+  EXPECT_EQ(ps({"--format", "{gpu_percent}"}, json::array({both})).out, "~30\n")
+      << "a part of it is an estimate";
   one["gpus"][0]["share_got_ratio"] = nullptr;
   const json unknown = json::parse(ps({"--json"}, json::array({one})).out)["jobs"];
   EXPECT_TRUE(unknown[0]["gpus"][0]["share_got_error_ratio"].is_null());

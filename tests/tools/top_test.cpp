@@ -140,6 +140,8 @@ TEST(TopModel, ASelectionStaysWithItsJobAndFallsToWhatStandsInItsPlace) {
   EXPECT_EQ(model.selected()->id, "jtrain");
   model.take(seen(json::array({job("serve", 0.1, kGiB)})), kNow);
   EXPECT_EQ(model.selected()->id, "jserve");
+  model.take(seen(json::array({job("new", 0.9, kGiB), job("serve", 0.1, kGiB)})), kNow);
+  EXPECT_EQ(model.selected()->id, "jserve") << "that is the selected one now";
   model.take(seen(json::array()), kNow);
   EXPECT_EQ(model.selected(), nullptr);
   EXPECT_FALSE(model.press('p', 10));

@@ -118,6 +118,20 @@ TEST(Reconfigure, AJobThatRejoinsKeepsItsCard) {
   EXPECT_STREQ(again.shim.card().share, "") << "it was made before there was a default";
 }
 
+TEST(Reconfigure, AChoiceStaysWhereTheFileChangesSomethingElse) {
+  Rig rig;
+  const json chosen = {{"op", "policy"}, {"minimum", "10%"}, {"slice", "4ms"}, {"waits", "slices"}};
+  ASSERT_EQ(rig.ask(chosen)["ok"], true);
+  Settings settings;
+  settings.rules.kind = policy::Kind::kExclusive;
+  rig.monitor.reconfigure(settings, rig.now);
+  const json now = rig.ask({{"op", "policy"}});
+  EXPECT_EQ(now["policy"], "exclusive");
+  EXPECT_EQ(now["minimum_ratio"], 0.1);
+  EXPECT_EQ(now["slice_us"], 4000);
+  EXPECT_EQ(now["waits"], "slices");
+}
+
 TEST(Reconfigure, TheChoiceOfAPersonStaysUnlessTheFileChanges) {
   Rig rig;
   EXPECT_EQ(rig.ask({{"op", "policy"}, {"policy", "fair"}})["ok"], true);

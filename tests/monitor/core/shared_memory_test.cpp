@@ -151,6 +151,14 @@ TEST(SharedMemory, IsBoundedForOneAndForAll) {
   EXPECT_EQ(share(room, 3, {{5, 3}}, 0, 4, 1), wire::kTaken);
 }
 
+TEST(SharedMemory, WhatAClientEndsItHasRoomForAgain) {
+  SharedMemory room(10, kMe);
+  for (int i = 0; i < 10; ++i) {
+    EXPECT_EQ(share(room, 1, kKey, 0, 4, 1), wire::kTaken) << i;
+    room.end(1, kMe, kKey);
+  }
+}
+
 TEST(SharedMemory, WhatMakesNoSenseEndsTheShare) {
   SharedMemory room(1000);
   EXPECT_EQ(share(room, 1, kKey, 0, 0, 1), wire::kBadShare);

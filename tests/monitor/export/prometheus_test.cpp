@@ -190,6 +190,12 @@ std::size_t series_of(const std::string& page) {
   return count;
 }
 
+TEST(Prometheus, AWaitOfABoundIsInItsBucket) {
+  BurstWaits waits;
+  for (const std::uint32_t most : BurstWaits::kMostUs) waits.add(most);
+  for (std::size_t i = 0; i < BurstWaits::kMostUs.size(); ++i) EXPECT_EQ(waits.counts[i], 1u) << i;
+}
+
 TEST(Prometheus, APageHasAtMostSoManySeriesAndSaysHowManyItLacks) {
   Snapshot snapshot = full();
   for (int i = 0; i < 100; ++i) {

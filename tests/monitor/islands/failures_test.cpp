@@ -140,6 +140,16 @@ TEST_F(IslandFailures, TheEndOfTheServerIsToldToThoseWithAContext) {
   EXPECT_TRUE(told("island fault").empty());
 }
 
+TEST_F(IslandFailures, AJobOfSeveralProcessesIsToldOnce) {
+  const Joined a = member("a"), s = server();
+  const Joined more = rig.join({.job = rig.ask({{"op", "ps"}})["jobs"][0]["job"]});
+  more.lane().contexts = 1;
+  more.lane().in_use = 1;
+  ASSERT_EQ(more.client->job, a.client->job);
+  rig.dies(s);
+  EXPECT_EQ(told("island ended").size(), 1u);
+}
+
 // nvidia-smi in the shell of the server's job, say.
 TEST_F(IslandFailures, TheEndOfAnObserverBesideTheServerIsNoFailure) {
   const Joined a = member("a"), s = server();

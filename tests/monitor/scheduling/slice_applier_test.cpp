@@ -186,6 +186,17 @@ TEST_F(Applier, ASingleRefusalIsAskedAgainManyAreNot) {
   ASSERT_EQ(applier.step().size(), 1u);
 }
 
+TEST_F(Applier, RefusalsWithASuccessBetweenThemAreSingleOnes) {
+  join(1);
+  for (int i = 0; i < 3; ++i) {
+    applier.want(1, i % 2 == 0 ? kLong : kShared);
+    answer(true);
+    answer(false);
+    EXPECT_TRUE(applier.in_force(1)) << i;
+  }
+  EXPECT_FALSE(applier.refuses(1));
+}
+
 TEST_F(Applier, ARefusalIsReadAgainUntilTheNextAnswerAndCountsOnce) {
   join(1);
   applier.want(1, kLong);

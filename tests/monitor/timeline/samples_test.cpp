@@ -111,6 +111,20 @@ TEST(Samples, OfAProcessOnTwoGpusTellTheLaunchesOnEach) {
   EXPECT_EQ(launches[2], 5 * 40u);
 }
 
+// A page may say anything.
+TEST(Samples, OfAJobWhoseCountFallsTellNoLaunches) {
+  Rig rig;
+  const Joined job = rig.runs({.name = "x"});
+  for (int i = 0; i < 3; ++i) job.shim.launch();
+  for (int i = 0; i < 2; ++i) rig.pass(milliseconds(200));
+  job.lane().launches.store(1);
+  for (int i = 0; i < 2; ++i) rig.pass(milliseconds(200));
+  const auto& ring = rig.monitor.samples().ring();
+  for (std::uint64_t number = ring.oldest(); number <= ring.newest(); ++number) {
+    EXPECT_LT(ring.at(number).launches, 1000u);
+  }
+}
+
 TEST(Timeline, AMinuteOfEightJobsWithTurnsOfAMillisecondIsKept) {
   Journal journal;
   timeline::Samples samples;

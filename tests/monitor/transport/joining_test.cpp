@@ -250,6 +250,16 @@ TEST(Joining, AProcessOfThisMonitorThatComesAgainBringsNoOldSettings) {
   EXPECT_EQ(rig.job()["priority"], "low");
 }
 
+// What a person sets once its new process is there is newer than the pages of its older ones.
+TEST(Joining, ASettingSinceTheNewProcessCameOutlivesTheOlderOnes) {
+  Rig rig;
+  const Joined fresh = rig.join({.job = "j1", .name = "x", .priority = "normal"});
+  ASSERT_EQ(rig.ask({{"op", "set"}, {"target", "x"}, {"priority", "high"}})["ok"], true);
+  rig.join({.job = "j1", .name = "x", .priority = "low"}, 1000, 1, wire::kRejoin);
+  EXPECT_EQ(rig.job()["priority"], "high");
+  EXPECT_STREQ(fresh.shim.card().priority, "high");
+}
+
 TEST(Joining, ARejoinIsTakenEvenWhereItsQuotaNoLongerFits) {
   Rig rig;
   rig.join({.memory = "3GiB"});
