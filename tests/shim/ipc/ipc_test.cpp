@@ -356,6 +356,22 @@ TEST_F(LegacyIpc, WhatAContextOpenedEndsWithIt) {
   expect_last_freed(at);
 }
 
+TEST_F(LegacyIpc, AllThatAContextOpenedEndsWithIt) {
+  CUdeviceptr at[3] = {};
+  for (CUdeviceptr& each : at) each = allocate(kAsked);
+  const CUipcMemHandle handles[] = {exported(at[0]), exported(at[1]), exported(at[2])};
+  const CUcontext mine = make_context(0x3000);
+  for (const CUipcMemHandle& handle : handles) {
+    CUdeviceptr opened = 0;
+    ASSERT_EQ(open(opened, handle), CUDA_SUCCESS);
+  }
+  memory::context_gone(mine, swap::made_context(mine));
+  expect_nothing_opened();
+  use_context(0x1000);
+  for (const CUdeviceptr each : at) EXPECT_EQ(free(each), CUDA_SUCCESS);
+  expect_nothing_left();
+}
+
 TEST_F(LegacyIpc, WhatAContextOpenedStaysWhenOneOfAnotherGpuEnds) {
   const CUdeviceptr at = allocate(kAsked);
   const CUipcMemHandle handle = exported(at);
