@@ -242,7 +242,7 @@ std::string why_no_cut(const Registry& registry, const Job& job) {
 
 void hold(Job& job, const Wish& wish, Time now) {
   GangHold& gang = Gangs::hold_of(job);
-  // What is wanted while its ranks are awaited comes to what was wanted before.
+  // While its ranks are awaited, a wish adds to the one before.
   const bool adds = gang.gathers();
   gang.cut = {.since = now};
   gang.pauses = wish.pauses || (adds && gang.pauses);

@@ -41,8 +41,8 @@ class MemoryBroker {
   void forget(const Job& job);
 
   // Memory that leaves and comes back (residency.h). Once all of a job's has left, suspend() makes
-  // its promises mere ceilings, and takes idle credit back. What another monitor had promised isn't
-  // known: all, in doubt.
+  // its promises mere ceilings, and takes idle credit back. Nobody knows what another monitor had
+  // promised: all, in doubt.
   void suspend(const Job& job, bool under_another = false);
   // Promises again what was promised, and charges in full, on all its GPUs or on none. False: it
   // doesn't fit.

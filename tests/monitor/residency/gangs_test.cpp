@@ -197,7 +197,7 @@ TEST_F(Gangs, MemoryLeavesAtACutThatIsKeptUntilAllHasLeft) {
   EXPECT_EQ(answer(Awaits::kOut)["residency"], "swapped");
 }
 
-// What is asked while its ranks are awaited.
+// Its ranks are awaited when the second comes.
 TEST_F(Gangs, ASecondCommandAddsToTheFirst) {
   first.shim.swappable(64 * kMiB);
   second.shim.swappable(64 * kMiB);

@@ -250,7 +250,7 @@ TEST(Joining, AProcessOfThisMonitorThatComesAgainBringsNoOldSettings) {
   EXPECT_EQ(rig.job()["priority"], "low");
 }
 
-// What a person sets once its new process is there is newer than the pages of its older ones.
+// It is newer than the pages of the older processes.
 TEST(Joining, ASettingSinceTheNewProcessCameOutlivesTheOlderOnes) {
   Rig rig;
   const Joined fresh = rig.join({.job = "j1", .name = "x", .priority = "normal"});

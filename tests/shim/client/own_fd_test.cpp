@@ -54,7 +54,7 @@ TEST(OwnDescriptors, AFileThatWasAdoptedIsFound) {
   }
 }
 
-// Who closes it may hold a lock of ours.
+// It may hold a lock of ours there.
 TEST(OwnDescriptors, AThreadIsNotCancelledWhereItClosesAFile) {
   bool closed = false;
   std::thread cancelled([&] {
