@@ -244,7 +244,7 @@ void Monitor::swap_out(Job& job, Time now, const std::optional<Peer>& by) {
 }
 
 void Monitor::swap_in(Job& job, Time now, const std::optional<Peer>& by) {
-  gangs::cancel(registry_, job);
+  if (!gangs::only_pauses(job)) gangs::cancel(registry_, job);
   want_in(job, by, now);
   look(now);
 }

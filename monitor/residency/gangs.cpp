@@ -255,6 +255,14 @@ void hold(Job& job, const Wish& wish, Time now) {
   enter(job, Stage::kGathering, now);
 }
 
+bool only_pauses(Job& job) {
+  GangHold& gang = Gangs::hold_of(job);
+  if (!gang.gathers() || !gang.pauses) return false;
+  gang.leaves = false;
+  gang.reasons = {};
+  return true;
+}
+
 void keep_cut(Job& job, const Client& client, Time now) {
   GangHold& gang = Gangs::hold_of(job);
   if (gang.stage == Stage::kNone) {

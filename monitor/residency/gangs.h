@@ -43,7 +43,10 @@ struct Wish {
   Time until{0};                    // of the pause
   std::optional<Peer> by = {};      // the person who asks; none: the monitor
 };
+// While its ranks are awaited, wishes add up.
 void hold(Job& job, const Wish& wish, Time now);
+// Its memory stays after all. True: its ranks are awaited for a pause, too, and still are.
+bool only_pauses(Job& job);
 // A client of a paused job comes from another monitor. Its ranks may be at a cut, and one of them
 // in the middle of leaving, with its gate open. pre: its page is not published yet.
 void keep_cut(Job& job, const Client& client, Time now);

@@ -84,10 +84,11 @@ std::size_t MemoryBroker::reserve(const Job& job, Time now, std::string& why) {
       continue;
     }
     const auto had = account.quota(job.key);
-    // Suspended: it is promised again when its memory comes back, where it was.
+    // Suspended: it is promised again when its memory comes back, where it was or fits.
     if (job.memory->state == residency::State::kSwappedOut) {
       const bool never = had && !had->ceiling && !had->returns;
-      account.set_quota(job.key, {.bytes = *asked, .returns = !never});
+      const bool returns = !never || make_room(i, job.key, *asked, now);
+      account.set_quota(job.key, {.bytes = *asked, .returns = returns});
       ++promised;
       continue;
     }

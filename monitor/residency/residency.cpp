@@ -171,7 +171,8 @@ void Residency::hear(Job& job, Client& client, unsigned lane, Client::Lane& stat
   // It has as long as everybody from when there is something to move, and while that moves.
   const bool moves = said.resident_bytes < state.residency.resident_bytes;
   const auto gone = [&](const ResidencyReport& report) {
-    return state.residency_order.contexts ? report.detached() : report.away();
+    const bool away = state.residency_order.contexts ? report.detached() : report.away();
+    return away && excess_bytes(report, state.residency_order) == 0;
   };
   if (noted.told_to_leave != Time{0} && (gone(said) || gone(state.residency) || moves)) {
     noted.told_to_leave = now_;
@@ -285,7 +286,7 @@ std::optional<residency::Input> Residency::act(Job& job, Action action, Time now
       return std::nullopt;
     case Action::kAdopt:
       gpus_.set_released(job.key, true);
-      memory_.suspend(job, true);
+      memory_.suspend(job, job.memory->returns_since == Time{0});  // else we let it in ourselves
       limit_there(job);
       return std::nullopt;
     case Action::kLimitThere:

@@ -196,10 +196,14 @@ View* usable(unsigned lane) {
     const memory::Relaxed relaxed(memory::Relaxed::kAlways);
     result = show_to(*view, lane);
   }
-  if (result != CUDA_SUCCESS) failed(*view, lane, result);
-  view->stage.store(result == CUDA_SUCCESS ? kRegistered : stage, std::memory_order_release);
+  if (result == CUDA_SUCCESS) {
+    view->gates[lane].state.store(abi::kGateReady, std::memory_order_release);
+    stage = kRegistered;
+  } else {
+    failed(*view, lane, result);
+  }
+  view->stage.store(stage, std::memory_order_release);
   if (result != CUDA_SUCCESS) return nullptr;
-  view->gates[lane].state.store(abi::kGateReady, std::memory_order_release);
   log_line(Level::kDebug, "gate: GPU %u sees it", lane);
   wake_monitor();
   return view;
@@ -235,7 +239,7 @@ void give_back(View& view) { view.stage.store(kFresh, std::memory_order_release)
 void context_gone(unsigned lane, std::uint64_t owner) {
   View* view = current();
   std::uint32_t stage = kFresh;
-  if (view == nullptr || !take(*view, stage)) return;
+  if (view == nullptr || !try_take(*view, stage)) return;
   forget_failures(*view, lane);
   if (stage == kRegistered && view->lane == static_cast<int>(lane) && view->owner == owner) {
     unpublish(*view);

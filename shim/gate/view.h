@@ -6,6 +6,7 @@
 // thread that has a context, and never unmapped.
 //
 //     made (join) ──► registered ──► retired (a new monitor's page came)
+//          ▲─ withdrawn ─┘ the context that registered it ends
 //
 // Work that was queued before a new monitor came stands before a retired view's gates. That work
 // must neither be lost nor let through. So the service thread makes `closed` there follow the new
@@ -18,7 +19,8 @@
 // error (no memory just now) is tried again, with a growing pause, a few times. Another context may
 // fare better, so a refusal ends when a context of that GPU does.
 //
-// Threading: usable() from any thread; make() under the connection's lock; follow() from the
+// Threading: usable(), withdraw() and context_gone() from any thread. withdraw() may sleep for a
+// second, so it comes before any lock. make() under the connection's lock; follow() from the
 // service thread alone.
 #pragma once
 

@@ -108,13 +108,36 @@ void remove(Note* note) {
 
 }  // namespace
 
+namespace {
+
+// pre: the lock is held. Null: there is no memory.
+Note* place_of(NoteKind kind, std::uint64_t key) {
+  if ((g_state.count + 1) * 2 > g_state.capacity && !grow()) return nullptr;
+  return &g_state.places[find(g_state.places, g_state.capacity, kind, key)];
+}
+
+}  // namespace
+
+bool refer(NoteKind kind, std::uint64_t key, Charge first) {
+  const Locked locked(g_state.lock);
+  Note* place = place_of(kind, key);
+  if (place == nullptr) return false;
+  if (place->kind != NoteKind::kNone) {
+    ++place->charge.handles;
+    return true;
+  }
+  first.handles = 1;
+  put(*place, {key, first, kind});
+  return true;
+}
+
 bool note(NoteKind kind, std::uint64_t key, const Charge& charge) {
   Charge ended;
   {
     const Locked locked(g_state.lock);
-    if ((g_state.count + 1) * 2 > g_state.capacity && !grow()) return false;
-    Note& place = g_state.places[find(g_state.places, g_state.capacity, kind, key)];
-    ended = put(place, {key, charge, kind});
+    Note* place = place_of(kind, key);
+    if (place == nullptr) return false;
+    ended = put(*place, {key, charge, kind});
   }
   account::release(lane_of_device(ended.lane), ended.bytes);
   return true;

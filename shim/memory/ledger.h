@@ -47,6 +47,9 @@ struct Charge {
 // Notes a charge. False when no memory is left for the note; the caller then stays unaccounted.
 bool note(NoteKind kind, std::uint64_t key, const Charge& charge);
 
+// One reference more; notes `first`, with one, where there is no note. False as above.
+bool refer(NoteKind kind, std::uint64_t key, Charge first);
+
 // Takes a note out. False when there was none: the driver then answers for the unknown key.
 bool take(NoteKind kind, std::uint64_t key, Charge& charge);
 

@@ -32,7 +32,8 @@ struct Pool {
   PoolKind kind;
   std::uint64_t live;  // of a managed one: what lives in it
   bool exported;       // others may have its memory
-  bool ending;         // the driver is destroying it
+  bool made;           // by cuMemPoolCreate: the driver destroys no other
+  bool ending;         // it is destroying it
 };
 
 Stays why(const Pool& pool) {
@@ -76,7 +77,12 @@ int find_or_add(CUmemoryPool handle, int device, PoolKind kind = PoolKind::kDevi
   if (found >= 0) return found;
   for (int i = 0; i < kSlots; ++i) {
     if (g_state.pools[i].used) continue;
-    g_state.pools[i] = {handle, device, true, 0, 0, 0, ++g_state.last_id, kind, 0, false, false};
+    g_state.pools[i] = {};
+    g_state.pools[i].handle = handle;
+    g_state.pools[i].device = device;
+    g_state.pools[i].used = true;
+    g_state.pools[i].id = ++g_state.last_id;
+    g_state.pools[i].kind = kind;
     g_state.slots = std::max(g_state.slots, i + 1);
     return i;
   }
@@ -230,6 +236,12 @@ void learn(CUmemoryPool handle, int device, PoolKind kind) {
   if (slot >= 0 && g_state.pools[slot].device < 0) g_state.pools[slot].device = device;
 }
 
+void made(CUmemoryPool handle) {
+  const Locked locked(g_state.lock);
+  const int slot = handle != nullptr ? find(handle, -1) : -1;
+  if (slot >= 0) g_state.pools[slot].made = true;
+}
+
 void exported(CUmemoryPool handle) {
   const Locked locked(g_state.lock);
   const int slot = handle != nullptr ? find(handle, -1) : -1;
@@ -333,7 +345,8 @@ void reclaim() {
 int ending(CUmemoryPool handle) {
   const Locked locked(g_state.lock);
   const int slot = handle != nullptr ? find(handle, -1) : -1;
-  if (slot >= 0) g_state.pools[slot].ending = true;
+  // Another thread may use a default pool meanwhile, and would make it known once more.
+  if (slot >= 0) g_state.pools[slot].ending = g_state.pools[slot].made;
   return slot;
 }
 

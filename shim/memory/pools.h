@@ -36,6 +36,8 @@ enum class PoolKind : std::uint8_t {
 // Makes a pool known: cuMemPoolCreate, or the default pool of `device` (-1: whose it is isn't
 // known).
 void learn(CUmemoryPool pool, int device, PoolKind kind = PoolKind::kDevice);
+// It was made by cuMemPoolCreate.
+void made(CUmemoryPool pool);
 // Others can be given it from here on.
 void exported(CUmemoryPool pool);
 // Whether it isn't known, or which GPU it is charged to.
@@ -79,9 +81,9 @@ inline void settle_all() {
 // Makes every pool give back what it doesn't use.
 void reclaim();
 
-// A pool's end: its memory lives on as long as its allocations. Nothing asks the driver about the
-// pool from ending() on, and its handle may be another's. Then either ended() or, when the driver
-// refused, lives_on(). The slot that they take is ending()'s; -1: not a pool of ours.
+// A pool's end: its memory lives on as long as its allocations. Nothing asks the driver about one
+// that was made from ending() on, and its handle may be another's. Then either ended() or, when the
+// driver refused, lives_on(). The slot that they take is ending()'s; -1: not a pool of ours.
 int ending(CUmemoryPool pool);
 void ended(int slot);
 void lives_on(int slot);

@@ -31,22 +31,16 @@ CUresult ipc_get_handle(Original original, CUipcMemHandle* handle, CUdeviceptr a
 template <typename Call>
 CUresult open_by_driver(CUdeviceptr* address, Call call) {
   const CUresult result = call();
-  ledger::Charge before;
-  bool gone = false;
-  if (result != CUDA_SUCCESS ||
-      ledger::adjust(ledger::NoteKind::kOpened, *address, 1, 0, before, gone)) {
-    return result;
-  }
   size_t bytes = 0;
   const abi::Lane* lane = current_lane();
   const auto ask = driver().cuMemGetAddressRange_v2;
-  if (lane != nullptr && ask != nullptr && ask(nullptr, &bytes, *address) == CUDA_SUCCESS) {
-    ledger::note(ledger::NoteKind::kOpened, *address,
-                 {.lane = lane_index(lane),
-                  .bytes = bytes,
-                  .owner = memory::current_owner(),
-                  .handles = 1,
-                  .why = Stays::kIpcImported});
+  if (result == CUDA_SUCCESS && lane != nullptr && ask != nullptr &&
+      ask(nullptr, &bytes, *address) == CUDA_SUCCESS) {
+    ledger::refer(ledger::NoteKind::kOpened, *address,
+                  {.lane = lane_index(lane),
+                   .bytes = bytes,
+                   .owner = memory::current_owner(),
+                   .why = Stays::kIpcImported});
   }
   return result;
 }
@@ -67,8 +61,7 @@ CUresult ipc_close(Original original, CUdeviceptr address) {
   const bool known = ledger::adjust(ledger::NoteKind::kOpened, address, -1, 0, opened, gone);
   result = original(address);
   if (!known || result == CUDA_SUCCESS) return result;
-  ++opened.handles;
-  ledger::note(ledger::NoteKind::kOpened, address, opened);
+  ledger::refer(ledger::NoteKind::kOpened, address, opened);
   return result;
 }
 

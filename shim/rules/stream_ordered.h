@@ -101,6 +101,7 @@ CUresult pool_create(Original original, CUmemoryPool* pool, const CUmemPoolProps
     driver().cuMemPoolDestroy(*pool);
     return CUDA_ERROR_OUT_OF_MEMORY;
   }
+  pools::made(*pool);
   if (swap::on()) swap::pooled::learn(*pool, *properties);
   return result;
 }

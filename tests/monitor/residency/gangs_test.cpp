@@ -220,6 +220,19 @@ TEST_F(Gangs, ASecondCommandAddsToTheFirst) {
   }
 }
 
+TEST_F(Gangs, APauseThatIsOnItsWayOutlivesASwapIn) {
+  for (const char* before : {"pause", "swap-out"}) {
+    rig.tell(before);
+    rig.tell("pause");
+    rig.tell("swap-in");
+    for (int i = 0; i < 4; ++i) rig.pass(milliseconds(2));
+    EXPECT_TRUE(closed()) << before;
+    EXPECT_FALSE(first.shim.told_to_leave()) << before;
+    rig.tell("resume");
+    rig.pass(seconds(1));
+  }
+}
+
 // One that knows of no pause by then would go on without a monitor, and the others would not.
 TEST_F(Gangs, AllKnowOfThePauseBeforeTheFirstOneLeaves) {
   for (const Joined* each : {&first, &second}) each->shim.swappable(64 * kMiB);

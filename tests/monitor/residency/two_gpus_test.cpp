@@ -267,6 +267,25 @@ TEST(TwoGpus, WhereAQuotaWasNeverPromisedItDoesNotHinderItsReturn) {
   EXPECT_EQ(rig.account(0).reserved(), 0u);
 }
 
+TEST(TwoGpus, WhereAPersonSetsAQuotaThatFitsByNowItIsPromised) {
+  Rig rig(2);
+  const Joined y = rig.runs({.name = "y"});
+  ASSERT_TRUE(rig.allocate(y, 2 * kGiB));
+  const Joined a = rig.join({.name = "x", .memory = "3GiB", .swappable = "yes"}, 1000, 2);
+  a.shim.open_context();
+  ASSERT_TRUE(rig.allocate(a, kGiB));
+  a.shim.swappable(kGiB);
+  for (int i = 0; i < 120; ++i) rig.pass(seconds(1));
+  rig.tell("swap-out");
+  a.shim.be_absent();
+  rig.listed(a) = 0;
+  rig.dies(y);
+  rig.pass(seconds(1));
+  ASSERT_EQ(rig.ask({{"op", "set"}, {"target", "x"}, {"memory", "2GiB"}})["ok"], true);
+  rig.tell("swap-in");
+  EXPECT_EQ(rig.account(0).reserved(), 2 * kGiB);
+}
+
 TEST(TwoGpus, WhatCouldLeaveOneGpuMakesNoRoomOnAnother) {
   TwoGpus rig(0, 3 * kGiB);
   ASSERT_TRUE(rig.a.shim.allocate(0));

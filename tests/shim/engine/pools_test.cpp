@@ -300,6 +300,7 @@ TEST_F(Pools, APoolThatIsNotDestroyedGoesOnAsItWas) {
   const auto meanwhile = [](CUdeviceptr* out, size_t size, CUmemoryPool handle, CUstream stream) {
     const auto refuse = [](CUmemoryPool asked) {
       pools::settle(asked);
+      pools::learn(asked, 0);  // as another thread does that uses it
       return CUDA_ERROR_INVALID_VALUE;
     };
     EXPECT_EQ(rules::pool_destroy(refuse, handle), CUDA_ERROR_INVALID_VALUE);
