@@ -145,13 +145,14 @@ class Stepper:
         self.work.wait(self.tickets.pop(0))
         self.stamps.append(time.monotonic())
 
-    def fast_rate(self):
+    def fast_rate(self, elapsed):
         """Steps per second of the quickest fifth of the steps. A host that takes its CPUs away for
         a while only ever makes a step longer, so this is the program's own rate. The last steps,
-        which are only awaited, come at once where the GPU was done with them."""
+        which are only awaited, come at once where the GPU was done with them. A turn of few steps
+        has no others: then it is the rate of all."""
         stamps = self.stamps[:self.spaced]
         gaps = [later - earlier for earlier, later in zip(stamps, stamps[1:])]
-        return 1 / percentile(gaps, 0.2) if gaps else 0.0
+        return 1 / percentile(gaps, 0.2) if len(gaps) >= 5 else len(self.stamps) / elapsed
 
     def end(self, stamps):
         self.spaced = len(self.stamps)
@@ -167,7 +168,7 @@ class Stepper:
             "steps_per_second": steps / elapsed,
             "units_per_second": steps * self.work.units_per_step / elapsed,
             "unit": self.work.unit,
-            "fast_steps_per_second": self.fast_rate(),
+            "fast_steps_per_second": self.fast_rate(elapsed),
             "begun": self.begun,
             "ended": ended,
         }
