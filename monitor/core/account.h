@@ -103,7 +103,7 @@ class Account {
 
   std::uint64_t charged(JobKey job) const;
   std::uint64_t held(JobKey job) const;
-  // Its holding once all of it is there, and what is or was promised of its quota.
+  // Its holding once all of it is there and its quota is promised again, where it was.
   std::uint64_t in_full(JobKey job) const;
   std::uint64_t reserved() const;  // the sum of all promises
   std::uint64_t free() const;      // never below zero

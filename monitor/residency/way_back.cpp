@@ -184,7 +184,7 @@ bool fits_alone(const GpuAccounts& gpus, const Request& request, const HostRoom&
   const Account& account = gpus[gpu].account;
   const auto quota = account.quota(request.job.key);
   const std::uint64_t own = account.charged(request.job.key) + request.bytes;
-  // Below its use, a quota refuses what is new, and not what comes back.
+  // A quota below the use refuses new memory. It does not refuse memory that comes back.
   const bool over = request.bytes != 0 && quota && own > quota->bytes;
   if (own < request.bytes || over) return false;
   if (!account.capacity()) return true;

@@ -383,7 +383,7 @@ TEST(Oversubscription, WhatAPersonWantsHolds) {
   EXPECT_EQ(rig.job(0)["residency"], "swapped");
 }
 
-// A quota below its use refuses what is new.
+// A quota below the use refuses new memory alone.
 TEST(Oversubscription, WhoIsAboveItsQuotaKeepsItsTurns) {
   TurnOfB rig;
   ASSERT_EQ(rig.ask({{"op", "set"}, {"target", "a"}, {"memory", "1GiB"}})["ok"], true);

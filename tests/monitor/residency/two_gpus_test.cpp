@@ -247,39 +247,42 @@ TEST(TwoGpus, WhereAQuotaIsNoLongerReservedItDoesNotHinderItsReturn) {
   EXPECT_FALSE(a.shim.told_to_leave());
 }
 
+// y has 2 of the 4 GiB of GPU 0. The quota of x, 3 GiB, was never promised there. x works there on
+// one GiB, and is swapped out.
+struct NeverPromised : Rig {
+  NeverPromised() : Rig(2) {
+    EXPECT_EQ(account(0).reserved(), 0u) << "it does not fit";
+    EXPECT_EQ(account(1).reserved(), 3 * kGiB);
+    a.shim.open_context();
+    EXPECT_TRUE(allocate(a, kGiB));
+    a.shim.swappable(kGiB);
+    for (int i = 0; i < 120; ++i) pass(seconds(1));
+    tell("swap-out");
+    a.shim.be_absent();
+    listed(a) = 0;
+    pass(seconds(1));
+  }
+
+  Joined holds_two_gib() {
+    Joined joined = runs({.name = "y"});
+    EXPECT_TRUE(allocate(joined, 2 * kGiB));
+    return joined;
+  }
+
+  Joined y = holds_two_gib();
+  Joined a = join({.name = "x", .memory = "3GiB", .swappable = "yes"}, 1000, 2);
+};
+
 TEST(TwoGpus, WhereAQuotaWasNeverPromisedItDoesNotHinderItsReturn) {
-  Rig rig(2);
-  const Joined y = rig.runs({.name = "y"});
-  ASSERT_TRUE(rig.allocate(y, 2 * kGiB));
-  const Joined a = rig.join({.name = "x", .memory = "3GiB", .swappable = "yes"}, 1000, 2);
-  ASSERT_EQ(rig.account(0).reserved(), 0u) << "it does not fit";
-  ASSERT_EQ(rig.account(1).reserved(), 3 * kGiB);
-  a.shim.open_context();
-  ASSERT_TRUE(rig.allocate(a, kGiB));
-  a.shim.swappable(kGiB);
-  for (int i = 0; i < 120; ++i) rig.pass(seconds(1));
-  rig.tell("swap-out");
-  a.shim.be_absent();
-  rig.listed(a) = 0;
-  rig.pass(seconds(1));
+  NeverPromised rig;
   EXPECT_EQ(rig.tell("swap-in")["residency"], "moving") << "its own GiB fits";
-  EXPECT_FALSE(a.shim.told_to_leave());
+  EXPECT_FALSE(rig.a.shim.told_to_leave());
   EXPECT_EQ(rig.account(0).reserved(), 0u);
 }
 
 TEST(TwoGpus, WhereAPersonSetsAQuotaThatFitsByNowItIsPromised) {
-  Rig rig(2);
-  const Joined y = rig.runs({.name = "y"});
-  ASSERT_TRUE(rig.allocate(y, 2 * kGiB));
-  const Joined a = rig.join({.name = "x", .memory = "3GiB", .swappable = "yes"}, 1000, 2);
-  a.shim.open_context();
-  ASSERT_TRUE(rig.allocate(a, kGiB));
-  a.shim.swappable(kGiB);
-  for (int i = 0; i < 120; ++i) rig.pass(seconds(1));
-  rig.tell("swap-out");
-  a.shim.be_absent();
-  rig.listed(a) = 0;
-  rig.dies(y);
+  NeverPromised rig;
+  rig.dies(rig.y);
   rig.pass(seconds(1));
   ASSERT_EQ(rig.ask({{"op", "set"}, {"target", "x"}, {"memory", "2GiB"}})["ok"], true);
   rig.tell("swap-in");

@@ -75,17 +75,24 @@ TEST_F(Standing, WhatOthersMayHaveByLegacyIpcIsNamedOnBothSides) {
   EXPECT_EQ(stays(Stays::kIpcImported), 0u);
 }
 
-TEST_F(Standing, WhatWasOpenedTwiceStaysUntilTheSecondClose) {
+// Opens memory of another process, always the same.
+CUdeviceptr opens_four_mib() {
   g_driver.cuMemGetAddressRange_v2 = [](CUdeviceptr*, size_t* bytes, CUdeviceptr) {
     *bytes = 4 * kMiB;
     return CUDA_SUCCESS;
   };
-  CUdeviceptr opened = 0;
   const auto open = [](CUdeviceptr* at, CUipcMemHandle, unsigned) {
     *at = 0x7e0000000000;
     return CUDA_SUCCESS;
   };
-  for (int i = 0; i < 2; ++i) rules::ipc_open(open, &opened, CUipcMemHandle{}, 1u);
+  CUdeviceptr opened = 0;
+  EXPECT_EQ(rules::ipc_open(open, &opened, CUipcMemHandle{}, 1u), CUDA_SUCCESS);
+  return opened;
+}
+
+TEST_F(Standing, WhatWasOpenedTwiceStaysUntilTheSecondClose) {
+  CUdeviceptr opened = 0;
+  for (int i = 0; i < 2; ++i) opened = opens_four_mib();
   EXPECT_EQ(stays(Stays::kIpcImported), 4 * kMiB);
   rules::ipc_close(free_ok, opened);
   EXPECT_EQ(stays(Stays::kIpcImported), 4 * kMiB);
@@ -95,16 +102,7 @@ TEST_F(Standing, WhatWasOpenedTwiceStaysUntilTheSecondClose) {
 }
 
 TEST_F(Standing, WhatWasOpenedEndsWithItsContext) {
-  g_driver.cuMemGetAddressRange_v2 = [](CUdeviceptr*, size_t* bytes, CUdeviceptr) {
-    *bytes = 4 * kMiB;
-    return CUDA_SUCCESS;
-  };
-  CUdeviceptr opened = 0;
-  const auto open = [](CUdeviceptr* at, CUipcMemHandle, unsigned) {
-    *at = 0x7e0000000000;
-    return CUDA_SUCCESS;
-  };
-  rules::ipc_open(open, &opened, CUipcMemHandle{}, 1u);
+  opens_four_mib();
   EXPECT_EQ(ledger::take_owned(0, 77), 0u);
   EXPECT_EQ(stays(Stays::kIpcImported), 4 * kMiB) << "of another context";
   EXPECT_EQ(ledger::take_owned(0, 0), 0u) << "its maker pays";
