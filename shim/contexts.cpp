@@ -101,7 +101,12 @@ Made made_context(CUcontext context) {
 void forget_context(CUcontext context, const Made& made) {
   const Locked locked(g_state.lock);
   Note* place = g_state.find(context);
-  if (place != g_state.end() && place->made.id == made.id) *place = g_state.notes[--g_state.count];
+  if (place == g_state.end() || place->made.id != made.id) return;
+  *place = g_state.notes[--g_state.count];
+  if (g_state.count != 0) return;
+  ::free(g_state.notes);
+  g_state.notes = nullptr;
+  g_state.places = 0;
 }
 
 MadeContexts::MadeContexts(unsigned lane) {
