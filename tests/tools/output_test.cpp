@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <sstream>
 
+#include "switchyard/printable.h"
 #include "switchyard/standard_streams.h"
 #include "switchyard/wrapped.h"
 #include "tools/base/table.h"
@@ -86,6 +87,7 @@ TEST(Output, ControlCharactersReachNoTerminal) {
   complain("no job 'a\x1b[31m\nb\x7f-\xc2\x9b' grün");
   EXPECT_EQ(testing::internal::GetCapturedStderr(), "switchyard: no job 'a?[31m?b?-?' grün\n");
   EXPECT_EQ(text_of({{"name", "a\x1b]0;x\x07"}}, "name"), "a?]0;x?");
+  EXPECT_EQ(printable("\xc2\x80 \xc2\x9f \xc2\xa0 \xc3\x80 \xc2"), "? ? \xc2\xa0 \xc3\x80 \xc2");
 }
 
 TEST(Output, ALongMessageHasLinesForWhatAndWhyAndWhatToDo) {

@@ -69,6 +69,26 @@ TEST_F(Guarded, AnInterfererGetsShorterSlicesWithinFourIterations) {
   EXPECT_NEAR(named("train")["guard"]["iteration_seconds"].get<double>(), 0.1, 0.001);
 }
 
+TEST_F(Guarded, OfTwoGuardsTheTighterBoundsAnInterferer) {
+  const Joined tune = rig.runs({.job = "tune", .name = "tune"});
+  ASSERT_TRUE(set("tune", "guard", "20%")["ok"]);
+  Time tune_began = rig.now;
+  const auto tunes = [&] {
+    while (tune_began + period() <= rig.now) tune.shim.iterate(tune_began += period());
+    tune.shim.launch();
+  };
+  others = tunes;
+  begin();
+  present.push_back(&tune);
+  others = [&] {
+    tunes();
+    work(hog);
+  };
+  ASSERT_TRUE(until([&] { return named("hog")["held_back_for"].size() == 2; }));
+  ASSERT_TRUE(answered());
+  EXPECT_LE(hog.lane().compute_slice_us, train.lane().compute_slice_us / 20);
+}
+
 TEST_F(Guarded, OneThatCopiesGetsShortSlicesForThat) {
   copies = true;
   begin();

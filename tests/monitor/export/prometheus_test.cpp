@@ -214,6 +214,10 @@ TEST(Prometheus, APageHasAtMostSoManySeriesAndSaysHowManyItLacks) {
               samples(page, "switchyard_job_state").size());
   }
   EXPECT_EQ(value(render(snapshot, 100), "switchyard_user_gpu_seconds_total"), "7.5");
+  snapshot.jobs.clear();  // of which the most that they can have counts
+  const std::size_t all = series_of(render(snapshot));
+  EXPECT_EQ(value(render(snapshot, all), "switchyard_series_dropped"), "0") << "it is just full";
+  EXPECT_NE(value(render(snapshot, all - 1), "switchyard_series_dropped"), "0");
 }
 
 // HELP and TYPE of each family, then its samples, and each sample once.

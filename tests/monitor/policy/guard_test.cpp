@@ -300,6 +300,19 @@ TEST_F(Guard, AnInterfererThatEndsInATrialEndsIt) {
   EXPECT_TRUE(scene.state.answers.empty());
 }
 
+TEST_F(Guard, AnAnsweredInterfererThatEndsLeavesTheTrialOfAnother) {
+  begins(hog(0.5, kAll));
+  ASSERT_TRUE(answered());
+  scene.others[kOther] = hog(0.5, {Measure::kHold});
+  ASSERT_TRUE(scene.until([&] { return scene.state.phase == Phase::kTrying; }));
+  ASSERT_EQ(scene.state.about, kOther);
+  scene.others.erase(kHog);
+  scene.look();
+  EXPECT_EQ(scene.state.phase, Phase::kTrying);
+  EXPECT_TRUE(scene.on(kHog).none());
+  EXPECT_TRUE(scene.until([&] { return scene.on(kOther).has(Measure::kHold); }));
+}
+
 TEST_F(Guard, AJobThatDoesNotIterateGuardsNothing) {
   begins(hog(0.5, {Measure::kHold}));
   ASSERT_TRUE(answered());

@@ -177,6 +177,20 @@ TEST_F(Gangs, TheEndOfAnEarlierPauseIsNoneOfTheNext) {
   EXPECT_TRUE(closed());
 }
 
+TEST_F(Gangs, APauseThatEndsWhileItsCutIsKeptEndsThat) {
+  for (const Joined* each : {&first, &second}) each->shim.swappable(64 * kMiB);
+  rig.ask({{"op", "pause"}, {"target", "x"}, {"timeout_seconds", 2}});
+  for (int i = 0; i < 5 && !closed(); ++i) rig.pass(milliseconds(2));
+  Job& job = rig.monitor.registry().jobs().begin()->second;
+  job.memory.take({.event = residency::Event::kWantedOut, .reasons = residency::Reason::kYield},
+                  rig.now);
+  rig.pass(seconds(1));
+  ASSERT_NE(asked(first), 0u);
+  rig.pass(seconds(2));
+  EXPECT_EQ(asked(first), 0u);
+  EXPECT_EQ(asked(second), 0u);
+}
+
 TEST_F(Gangs, MemoryLeavesAtACutThatIsKeptUntilAllHasLeft) {
   first.shim.swappable(64 * kMiB);
   second.shim.swappable(64 * kMiB);
