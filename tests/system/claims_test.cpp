@@ -209,7 +209,9 @@ TEST_F(MonitorEnds, ToldToWaitItServesOnceTheDriverIsThere) {
   auto daemon = start({built("switchyardd"), "--persist", "--wait-for-gpu", "80s"},
                       {{"LD_LIBRARY_PATH", in_folder("late")}});
   EXPECT_EQ(monitor_pid(), 0);
-  fs::copy_file(built("fakecuda/libnvidia-ml.so.1"), in_folder("late/libnvidia-ml.so.1"));
+  // At once: a library that is half there would end who loads it.
+  fs::copy_file(built("fakecuda/libnvidia-ml.so.1"), in_folder("late/new"));
+  fs::rename(in_folder("late/new"), in_folder("late/libnvidia-ml.so.1"));
   EXPECT_TRUE(eventually([this] { return monitor_pid() != 0; }));
 }
 
