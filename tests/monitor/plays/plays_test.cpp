@@ -13,7 +13,7 @@ namespace switchyard::monitor::test {
 namespace {
 
 constexpr unsigned kPlays = 3;  // of each theme
-constexpr unsigned kParts = 8;
+constexpr unsigned kParts = test_support::kSanitized ? 3 : 8;
 constexpr unsigned kSteps = 150;  // of each part
 
 // Each theme is a test of its own, so that they run beside each other.

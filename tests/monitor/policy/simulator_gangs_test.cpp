@@ -153,7 +153,8 @@ void expect_laws_of(const std::vector<GangSpec>& jobs, std::size_t count, double
 }
 
 unsigned seeds_of(std::size_t count) {
-  return count < 16 ? test_support::seeds(2) : test_support::seeds_of_longest();
+  const std::size_t long_from = test_support::kSanitized ? 8 : 16;
+  return count < long_from ? test_support::seeds(2) : test_support::seeds_of_longest();
 }
 
 TEST(SimulatorGangs, TheLawsHoldForRandomShapesOn2To64Gpus) {

@@ -268,7 +268,7 @@ TEST(Simulator, PlaysSixtyFourJobs) {
     jobs[i] = i % 4 == 0 ? requests(0.5, 2) : training(Priority::kLow);
   }
   Settings how;
-  how.seconds = test_support::kSanitized ? 100 : 300;
+  how.seconds = test_support::kSanitized ? 30 : 300;
   const Result result = simulate(jobs, how);
   EXPECT_LE(result.most_short, 1u);
   EXPECT_GT(result.busy, 0.9);

@@ -7,6 +7,7 @@
 
 #include "switchyard/status.h"
 #include "tests/monitor/rig.h"
+#include "tests/support/seeds.h"
 
 namespace switchyard::monitor::test {
 namespace {
@@ -366,7 +367,7 @@ TEST(MemoryHostile, APageThatLiesAboutItsCreditGetsNothingFromIt) {
 }
 
 TEST(MemoryHostile, RandomWordsInThePageBreakNothing) {
-  for (std::uint64_t seed = 1; seed <= 20; ++seed) {
+  for (std::uint64_t seed = 1; seed <= test_support::seeds(20); ++seed) {
     std::mt19937_64 random(seed);
     Rig rig;
     const Joined honest = rig.join({.memory = "1GiB"});

@@ -9,6 +9,7 @@
 
 #include "tests/monitor/plants.h"
 #include "tests/monitor/rig.h"
+#include "tests/support/seeds.h"
 
 namespace switchyard::monitor::test {
 namespace {
@@ -200,7 +201,7 @@ TEST_F(UsageOf, AClockThatGoesBackCountsNothing) {
 }
 
 TEST_F(UsageOf, WaitsAndGpuTimeAreTheTimeAtMost) {
-  for (unsigned seed = 1; seed <= 50; ++seed) {
+  for (unsigned seed = 1; seed <= test_support::seeds(50); ++seed) {
     std::mt19937 random(seed);
     std::uniform_real_distribution<double> part(0, 0.4);
     usage = Usage();
