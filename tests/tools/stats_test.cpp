@@ -410,6 +410,14 @@ TEST(Stats, WatchedAJobThatEndsIsShownOnce) {
   EXPECT_NE(one.out.find("\"ended\":true"), std::string::npos) << one.out;
 }
 
+TEST(Stats, AJobThatAnOptionExcludesHasNotEnded) {
+  const FakeMonitor monitor = FakeMonitor::answering(a_job_for(1000));
+  const auto said = stats_at(monitor.socket(), {"train", "--state", "paused", "--interval", "1ms"});
+  EXPECT_EQ(said.code, kOk) << said.err;
+  EXPECT_NE(said.err.find("no job fits"), std::string::npos) << said.err;
+  EXPECT_EQ(said.err.find("has ended"), std::string::npos) << said.err;
+}
+
 TEST(Stats, AmongAllJobsOneThatHasEndedIsShown) {
   const FakeMonitor monitor = FakeMonitor::answering(a_job_for(2));
   const auto all = stats_at(monitor.socket(), {"--interval", "600ms", "--json"});

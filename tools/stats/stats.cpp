@@ -242,7 +242,8 @@ double between(const Look& before, const Look& after) {
 // Those that were asked for by name have ended: there is nothing to wait for.
 bool all_ended(const Options& options, const Look& look) {
   const auto& jobs = list_of(look.listing, "jobs");
-  return !options.selection.words.empty() && std::all_of(jobs.begin(), jobs.end(), has_ended);
+  return !options.selection.words.empty() && !jobs.empty() &&
+         std::all_of(jobs.begin(), jobs.end(), has_ended);
 }
 
 // "'a', 'b'": those of which something is not known yet; empty: all is.
@@ -321,8 +322,11 @@ int stats(const Options& options) {
     const auto said = rates(before->listing, after->listing, between(*before, *after));
     if (!show(options, said)) return kFailure;
     if (all_ended(options, *after)) {
-      complain(fmt::format("job {} has ended: these figures are of its last {:.1f} s",
-                           named(options), number(said["jobs"][0], "interval_seconds")));
+      const auto& rows = list_of(said, "jobs");
+      complain(fmt::format("job {} has ended", named(options)) +
+               (rows.empty() ? std::string()  // it came and went between two looks
+                             : fmt::format(": these figures are of its last {:.1f} s",
+                                           number(rows[0], "interval_seconds"))));
       return kOk;
     }
     if (!options.watch) return kOk;
