@@ -45,7 +45,7 @@ std::int64_t eventfd_id(int fd) {
 void close_file(int fd) {
 #ifdef __SANITIZE_THREAD__
   const NoCancel none;
-  ::close(fd);  // it knows no other way for a number to be free
+  ::close(fd);  // the sanitizer does not see the bare system call
 #else
   ::syscall(SYS_close, fd);
 #endif

@@ -129,7 +129,7 @@ TEST(Options, HelpAndVersionEndWell) {
   }
 }
 
-// The second comes while the first is acted on, or is acted on right behind it.
+// However soon the first reading is over.
 TEST(Reload, ASignalDuringAReadingMakesOneMore) {
   char folder[] = "/tmp/switchyard-test-XXXXXX";
   ASSERT_NE(::mkdtemp(folder), nullptr);

@@ -37,6 +37,13 @@ class Gangs : public ::testing::Test {
     return text ? json::parse(*text) : json();
   }
 
+  // Its memory leaves, and not because of a pause.
+  void yields() {
+    Job& job = rig.monitor.registry().jobs().begin()->second;
+    job.memory.take({.event = residency::Event::kWantedOut, .reasons = residency::Reason::kYield},
+                    rig.now);
+  }
+
   Rig rig{2};
   Ask x{.job = "x", .name = "x", .swappable = "yes"};
   Joined first = rig.runs(x), second = rig.runs(x);
@@ -181,9 +188,7 @@ TEST_F(Gangs, APauseThatEndsWhileItsCutIsKeptEndsThat) {
   for (const Joined* each : {&first, &second}) each->shim.swappable(64 * kMiB);
   rig.ask({{"op", "pause"}, {"target", "x"}, {"timeout_seconds", 2}});
   for (int i = 0; i < 5 && !closed(); ++i) rig.pass(milliseconds(2));
-  Job& job = rig.monitor.registry().jobs().begin()->second;
-  job.memory.take({.event = residency::Event::kWantedOut, .reasons = residency::Reason::kYield},
-                  rig.now);
+  yields();
   rig.pass(seconds(1));
   ASSERT_NE(asked(first), 0u);
   rig.pass(seconds(2));
@@ -329,9 +334,7 @@ TEST_F(Gangs, ACutIsKeptWhileMemoryLeavesForAnotherReason) {
   for (int i = 0; i < 5 && !closed(); ++i) rig.pass(milliseconds(2));
   ASSERT_TRUE(closed());
   ASSERT_NE(asked(first), 0u);
-  Job& job = rig.monitor.registry().jobs().begin()->second;
-  job.memory.take({.event = residency::Event::kWantedOut, .reasons = residency::Reason::kYield},
-                  rig.now);
+  yields();
   for (int i = 0; i < 5; ++i) rig.pass(milliseconds(2));
   EXPECT_NE(asked(first), 0u) << "what was launched has to end";
   for (const Joined* each : {&first, &second}) each->shim.be_absent();
